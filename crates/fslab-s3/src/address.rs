@@ -20,7 +20,7 @@ pub struct Location {
     pub stall: Duration,
 }
 
-/// The form of a location, for messages.
+/// The syntax of a location, for messages.
 pub const FORM: &str = "s3://BUCKET/PREFIX";
 
 /// The default lease of a writer, in seconds.

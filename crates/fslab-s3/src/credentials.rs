@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::address::Location;
 use crate::profiles::{self, Lacking, Profile};
 
-/// The region for stores without regions.
+/// The region in requests to a store that has no regions.
 const USUAL_REGION: &str = "us-east-1";
 
 /// The credentials, the region and the endpoint of a store.
@@ -31,7 +31,7 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// Finds the access to the store of a location.
+    /// Finds the credentials, the region and the endpoint for a location.
     ///
     /// # Errors
     /// Returns a one-line message about the missing setting.
@@ -42,7 +42,7 @@ impl Access {
         Ok(access)
     }
 
-    /// Finds the access with the given environment and profiles.
+    /// Like [`Self::find`], with the given environment and profiles.
     fn find_in(
         location: &Location,
         set: &dyn Fn(&str) -> Option<String>,

@@ -131,7 +131,7 @@ impl Store {
         Err(self.no_archive(format!("belongs to tier {}, not to {owner}", description.owner)))
     }
 
-    /// Checks that an archive can be created: the store answers, and it honours conditional writes.
+    /// Checks that an archive can be created: the store must respond and honour conditional writes.
     fn check_place(&self) -> Result<()> {
         let found = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
         found.refusal().map_or(Ok(()), |why| Err(self.no_archive(why)))
@@ -209,8 +209,9 @@ impl Store {
         Ok(marks.objects())
     }
 
-    /// Determines whether a tree may write or only read. If the tree may write, takes the lease and
-    /// resolves the leftovers of earlier writers. Also returns the marked objects.
+    /// Determines whether a tree may write or only read. If the tree may write, takes the lease,
+    /// and resolves the marks and unfinished uploads of earlier writers. Also returns the marked
+    /// objects.
     fn right(
         &self,
         archive: Id,
@@ -244,8 +245,8 @@ impl Store {
         }
     }
 
-    /// Takes the lease and resolves the leftovers of earlier writers. Returns the marked objects
-    /// that could not be deleted.
+    /// Takes the lease, and resolves the marks and unfinished uploads of earlier writers. Returns
+    /// the marked objects that could not be deleted.
     fn take_lease(
         &self,
         record: &dyn Fn(FoundRecord) -> std::result::Result<Option<WriterRecord>, Refused>,
@@ -305,7 +306,7 @@ impl Store {
         writer: Option<&Writer>,
     ) -> Result<Option<String>> {
         let failed = |failure| self.failed(failure);
-        // Only for a rebuilt tree does it matter whether the archive has containers.
+        // Whether the archive has containers matters only for a rebuilt tree.
         let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
         let mut is_fresh = true;
         for folder in CONTAINERS.into_iter().filter(|_| is_asked) {
@@ -324,7 +325,8 @@ impl Store {
         let record = |_: FoundRecord| {
             WriterRecord::of_take_over(writer, description.id).map(Some).map_err(Refused::Tree)
         };
-        // The lease is released immediately. The tree acquires it again when it is used.
+        // The lease is released immediately. The tree takes the lease again when the tree is
+        // opened.
         self.take_lease(&record).map(drop).map_err(|refused| self.refused(refused))
     }
 

@@ -33,7 +33,7 @@ const VERSION: u32 = 1;
 /// The number of renewals within the duration of a lease.
 const RENEWALS: u32 = 4;
 
-/// The number of times a waiting process reads a held lease within its duration.
+/// The number of times that a waiting process reads a held lease within the lease's duration.
 const LOOKS: u32 = 12;
 
 /// The number of attempts to acquire the lease while other processes try to acquire it.
@@ -47,7 +47,7 @@ pub struct LeaseText {
     epoch: u64,
     /// In hexadecimal, because TOML has no unsigned 64-bit numbers.
     nonce: String,
-    /// The number of writes of the lease by its holder, which makes each write unique.
+    /// The number of times that the holder has written the lease. It makes each write unique.
     renewal: u64,
     is_held: bool,
     lease_seconds: u64,
@@ -138,9 +138,9 @@ pub struct Wish<'a> {
     /// Returns the new writer record from the previous one. The function is called again each time
     /// the lease is read, because another tree may have become the writer since the last read.
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
-    /// Called after the lease is read, and before it is written on the condition that it has not
-    /// changed. If that write succeeds, no writer renewed the lease in between. So if a writer
-    /// renewed the lease after writing a mark, this call has seen that mark.
+    /// Called between reading the lease and writing it on the condition that it has not changed. If
+    /// that write succeeds, no writer renewed the lease in between. So this call has seen every
+    /// mark whose writer renewed the lease after writing the mark.
     pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
@@ -179,10 +179,11 @@ pub struct Lease {
 struct State {
     text: LeaseText,
     tag: Tag,
-    /// The number of calls of [`Lease::fence`] made before the last renewal began.
+    /// The number of [`Lease::fence`] calls that the last renewal covers: those made before it
+    /// began.
     covered: u64,
-    /// The number of calls of [`Lease::fence`] made before the last failed renewal began, and the
-    /// error of that renewal.
+    /// The number of [`Lease::fence`] calls that the last failed renewal covers, and the error of
+    /// that renewal.
     failed: (u64, String),
 }
 
@@ -267,8 +268,8 @@ impl Lease {
         self.session
     }
 
-    /// Records that the leftovers of all earlier writers are resolved. From then on their marks and
-    /// epochs are ignored.
+    /// Records that the marks and unfinished uploads of all earlier writers are resolved. From then
+    /// on, their marks and epochs are ignored.
     pub fn note_begun(&self) -> Result<(), Failure> {
         let text = self.state.lock().text.clone();
         let key = begun_key(self.session.epoch);

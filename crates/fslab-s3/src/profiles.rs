@@ -37,7 +37,7 @@ pub struct Profile {
     pub token: Option<String>,
     pub region: Option<String>,
     pub endpoint_url: Option<String>,
-    /// A setting of the profile that needs an unsupported method of getting credentials.
+    /// The name of a setting in the profile that selects an unsupported credential method.
     pub unsupported: Option<&'static str>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// Settings of methods of getting credentials that this program does not support.
+/// Settings that select credential methods which this program does not support.
 const UNSUPPORTED: [&str; 5] =
     ["credential_process", "role_arn", "sso_session", "sso_start_url", "web_identity_token_file"];
 
@@ -73,7 +73,7 @@ impl Profile {
     }
 
     fn take(&mut self, section: &ini::Properties) {
-        // A value may be followed by a blank and a comment.
+        // A comment may follow the value, after a blank.
         let plain = |value: &str| value.split(" #").next().unwrap_or_default().trim().to_owned();
         let get = |key: &str| section.get(key).map(plain);
         let fill = |known: &mut Option<String>, key: &str| {
@@ -110,7 +110,8 @@ pub fn read(name: &str, must_be_there: bool) -> Result<Profile, Lacking> {
         let Some(text) = file.as_deref().map(text_of).transpose()?.flatten() else { continue };
         let (text, file) = (text, file.unwrap_or_default());
         let sections = sections_of(&text).map_err(|error| {
-            // The message of the library is not shown, because it may contain a part of the line.
+            // The message of the library is not shown, because it may contain a part of the line,
+            // such as a key.
             format!("{}, line {}: not in the format of a profile file", file.display(), error.line)
         })?;
         for found in sections.section_all(Some(section)) {
@@ -124,8 +125,8 @@ pub fn read(name: &str, must_be_there: bool) -> Result<Profile, Lacking> {
     Ok(profile)
 }
 
-/// Parses the sections. Settings of a group within a profile keep their indentation, so they are
-/// not taken for settings of the profile.
+/// Parses the sections. Nested settings of a profile keep their indentation, so that they are not
+/// mistaken for settings of the profile itself.
 fn sections_of(text: &str) -> Result<Ini, ini::ParseError> {
     let options = ParseOption {
         enabled_quote: false,
@@ -165,7 +166,7 @@ fn text_of(file: &Path) -> Result<Option<String>, Lacking> {
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
-    // Opening a FIFO would otherwise wait for a writer.
+    // Without `O_NONBLOCK`, opening a FIFO would wait for a writer.
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
     let file: File = options.open(path)?;

@@ -1,7 +1,7 @@
 //! The only path to the store: signs requests, sends them, retries, and classifies the answers.
 //!
-//! Timeouts depend on progress: a request may take any time while bytes move. Redirects are not
-//! followed and no proxy is used, so signed requests reach only the given host.
+//! Timeouts depend on progress: a request may take any time as long as bytes are transferred.
+//! Redirects are not followed and no proxy is used, so signed requests reach only the given host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +85,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Creates a connection to the store of these credentials.
+    /// Creates a connection to a store with these credentials.
     ///
     /// # Errors
     /// Fails if the TLS library finds no trusted certificates.

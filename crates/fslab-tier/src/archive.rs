@@ -118,8 +118,8 @@ pub trait Archive: Send + Sync {
     /// Returns the archive's label for messages.
     fn label(&self) -> &str;
 
-    /// If another tree writes to the archive, returns why the archive is read-only, with a remedy.
-    /// The caller must then neither begin nor delete a container.
+    /// Returns why the archive is read-only, with a remedy, if another tree writes to it. The
+    /// caller then must not begin or delete containers.
     fn refusal(&self) -> Option<String> {
         None
     }
@@ -135,9 +135,9 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Returns whether the archive itself ends calls that transfer no bytes for a while. If so, the
-    /// caller sets no limit on the total time of a call, because such a limit would only abort
-    /// calls over slow connections.
+    /// Returns whether the archive itself aborts calls that make no progress. If so, the caller
+    /// does not limit the total time of a call. Such a limit would abort calls over slow
+    /// connections.
     fn limits_its_calls(&self) -> bool {
         false
     }
@@ -204,8 +204,8 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Returns the position of a part of a container: the number of the medium, and the offset on
-    /// it. The recall queue can sort recalls by position.
+    /// Returns the physical position of a byte of a container: the number of the medium, such as a
+    /// tape, and the offset on it. The recall queue can sort recalls by position.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
@@ -223,8 +223,8 @@ pub trait Upload: Send {
     /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// Errors of the system. The container may exist nevertheless: complete, but possibly not
-    /// durable. It is not deleted, because it may have replaced a damaged copy with bytes that no
-    /// other copy has.
+    /// Errors of the system. After an error the container may exist, complete but possibly not
+    /// durable. It is not deleted, because it may have replaced a damaged container and may be the
+    /// only intact copy.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

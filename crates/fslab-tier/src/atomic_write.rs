@@ -11,7 +11,7 @@ pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let written = write_synced(&beside, contents).and_then(|()| fs::rename(&beside, path));
     if let Err(error) = written {
-        // If the file was never created, there is nothing to remove, and the error does not matter.
+        // The removal may fail because the file was never created, so its error is ignored.
         fs::remove_file(&beside).unwrap_or_default();
         return Err(error);
     }

@@ -2,9 +2,9 @@
 //! unneeded.
 //!
 //! Invariant: the catalogue is only an index. Only the xattr on a file shows where its bytes are. A
-//! lost or wrong catalogue can keep an object for too long, but never deletes a needed one. After
-//! an object became unneeded, it is kept until a scan has visited every file of the tree
-//! (`engine::expiry`).
+//! lost or wrong catalogue can delay the deletion of unneeded objects, but never causes the
+//! deletion of a needed one. An unneeded object is kept until a scan has visited every file of the
+//! tree (`engine::expiry`).
 //!
 //! `row`: the row of an object. `status`: the state of the catalogue as a whole. `updates`: changes
 //! of rows.
@@ -121,10 +121,10 @@ impl Catalogue {
         done().map_err(|error| failed(&self.path, error))
     }
 
-    /// Returns a new sequence number. It is greater than all sequences drawn before, all those in
-    /// rows, and `above`, which the caller found elsewhere. It is at least the current time in
-    /// nanoseconds since 1970. So sequences neither repeat nor decrease after the loss of a
-    /// catalogue, even if the clock was once ahead.
+    /// Returns a new sequence number. It is greater than all earlier sequence numbers, those in
+    /// rows, and `above`, the greatest one that the caller found in archives. It is at least the
+    /// current time in nanoseconds since 1970. So sequence numbers increase even after the loss of
+    /// a catalogue, and even if the clock was set back.
     ///
     /// # Errors
     /// Errors of the database.
@@ -139,7 +139,7 @@ impl Catalogue {
         })
     }
 
-    /// Returns whether any sequence was drawn or any row was written.
+    /// Returns whether the catalogue has assigned a sequence number or contained a row.
     ///
     /// # Errors
     /// Errors of the database.
@@ -147,8 +147,8 @@ impl Catalogue {
         Ok(self.fact(SEQUENCE)?.is_some())
     }
 
-    /// Writes rows durably, all or none. They are treated as seen by every scan that has begun,
-    /// because the caller's information is at least as recent.
+    /// Writes rows durably, all or none. The rows count as seen by all scans so far, because the
+    /// caller's information is at least as recent as that of a scan.
     ///
     /// # Errors
     /// Errors of the database.
@@ -220,8 +220,8 @@ impl Catalogue {
         self.ask(|transaction| Ok(transaction.open_table(CONTAINERS)?.get(container.0)?.is_some()))
     }
 
-    /// Calls `visit` with each row, as the rows were at the beginning. Meanwhile, freed space in
-    /// the catalogue's file is not reused.
+    /// Calls `visit` with each row in a snapshot of the catalogue. While the snapshot exists, freed
+    /// space in the catalogue's file is not reused.
     ///
     /// # Errors
     /// Errors of the database and of `visit`, or if a row is damaged.
@@ -256,9 +256,9 @@ impl Catalogue {
         answered?
     }
 
-    /// Calls `visit` with each row; for slow callers, because no transaction is open during the
-    /// calls. Rows that are added or deleted during the visits may be visited or not, and a visited
-    /// row may be outdated.
+    /// Calls `visit` with each row. No transaction is open during a call, so `visit` may be slow.
+    /// Rows that are added or deleted meanwhile may or may not be visited, and a visited row may be
+    /// outdated.
     ///
     /// # Errors
     /// As [`Self::for_each`].
@@ -321,7 +321,7 @@ fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<()
     Ok(())
 }
 
-/// Maximum memory for the database's cached pages in bytes, whatever the number of files.
+/// Maximum memory for the database's cached pages, in bytes.
 const CACHE_BYTES: usize = 32 << 20;
 
 fn builder() -> redb::Builder {
@@ -413,7 +413,8 @@ mod tests {
         assert_eq!(found, [live, Some((ObjectState::Removed, 8)), None, live]);
     }
 
-    /// Archiving has written the xattr, but the file is removed before the catalogue is updated.
+    /// A file is removed after archiving has written its xattr, but before archiving updates the
+    /// catalogue. The update must not turn the row into a live one.
     #[test]
     fn removal_during_archiving_is_recorded() {
         let catalogue = Catalogue::in_memory().unwrap();

@@ -13,7 +13,7 @@ pub struct Cleanup {
     others: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// Returns the paths that do not exist, among a directory and the given names in it.
+/// Returns those of the following paths that do not exist: a directory, and the given names in it.
 pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
     let inside = names.iter().map(|name| directory.join(name));
     let is_absent = |path: &PathBuf| {

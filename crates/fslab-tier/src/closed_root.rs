@@ -7,12 +7,12 @@
 //! shutdown of the daemon.
 //!
 //! An engine of the root user enters a closed directory by its capabilities. The engine of an
-//! ordinary user has none. So the root directory of an ordinary user's tree has mode 0700 while the
-//! engine works, and 0400 after a clean shutdown.
+//! ordinary user lacks them. So the root directory of an ordinary user's tree has mode 0700 while
+//! the engine works, and 0400 after a clean shutdown.
 //!
 //! Invariant: the xattr with the mode is durable before the root directory is closed. The directory
-//! is durably open again before the xattr is removed. If the directory has any other mode, its
-//! owner has opened it, and that mode is used from then on.
+//! is durably open again before the xattr is removed. A mode other than 0400 and 0700 was set by
+//! the directory's owner, and is kept from then on.
 
 use std::ffi::OsStr;
 

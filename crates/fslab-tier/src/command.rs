@@ -107,7 +107,7 @@ pub enum Command {
     },
     /// List the recalls that are not finished.
     Queue,
-    /// Cancel recalls of files that have not begun.
+    /// Cancel the recalls of files, except those that have begun.
     Cancel {
         /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
@@ -119,7 +119,7 @@ pub enum Command {
         /// Whether to pin the files; otherwise they are unpinned.
         stays: bool,
     },
-    /// List the versions in the catalogue, whatever their state.
+    /// List the versions in the catalogue, in all states.
     Versions {
         /// The path of the file when it was archived, or of a directory above it.
         path: Vec<u8>,

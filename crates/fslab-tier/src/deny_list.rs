@@ -73,7 +73,7 @@ impl DenyList {
         self.rules.iter().any(|rule| rule.fits(&program)).then_some(program)
     }
 
-    /// Returns whether this is the first refusal of a program, which is reported.
+    /// Returns whether this is the first refusal of a program. Only the first one is reported.
     pub(crate) fn is_first(&self, program: &Program) -> bool {
         let mut told = self.told.lock();
         told.len() < TOLD_MAX && told.insert(program.name.clone())

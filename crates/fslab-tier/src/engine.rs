@@ -1,6 +1,6 @@
 //! The engine: moves bytes between a tree and its archives. The mount and the commands use it.
 //!
-//! Each folder has a part of [`Tier`]'s state and functions:
+//! Each folder implements a part of [`Tier`]:
 //! - `files`: files in use, their residency, reads, writes and syncs.
 //! - `recall`: the queue of recalls, their order, and the threads that serve them.
 //! - `outbound`: archiving, bundling, repacking, and fail-over between archives.
@@ -14,8 +14,7 @@
 //! `shutdown`: stops an engine. `docs/formats/tier.md` describes the protocols and why they are
 //! safe.
 //!
-//! The folders and this file import each other: each folder implements a part of [`Tier`], and this
-//! file defines the struct.
+//! The folders and this file import each other, because this file defines the struct.
 //!
 //! Locks: the engine locks a file's state while it changes the lower file, but never while it calls
 //! an archive. The locks of the recall queue and of the table of files in use are held only
@@ -95,13 +94,13 @@ pub struct Settings {
     pub deny: DenyList,
     /// The order in which the recalls of one user are served.
     pub order: Arc<dyn Order>,
-    /// Minimum number of files of a bundle that are made durable by syncs of the whole lower tree.
-    /// Fewer files are synced one by one.
+    /// Minimum number of files in a bundle for which the whole lower tree is synced. The files of a
+    /// smaller bundle are synced one by one.
     pub synced_together: usize,
     /// Number of threads that recall blocks. The engine starts at least one for each attached
     /// archive; 0 disables recalls.
     pub movers: usize,
-    /// Time limit of a call to an archive, in addition to the time for the transferred bytes. With
+    /// Time limit of a call to an archive, not counting the time for transferring bytes. With
     /// [`Duration::MAX`], calls have no limit and run in the caller's thread.
     pub call_limit: Duration,
     /// Number of blocks that are read ahead of a sequential reader.
@@ -176,7 +175,7 @@ pub struct Tier {
     outbound: outbound::Outbound,
     releases: release::Releases,
     tree: tree::TreeState,
-    /// Serializes operations that delete or move objects, or determine which objects are needed.
+    /// Serialises operations that delete or move objects, or determine which objects are needed.
     /// Examples are scans, expiry, repacking and undelete.
     expiry: Mutex<()>,
     counters: metrics::Counters,
@@ -293,7 +292,7 @@ impl Tier {
     }
 
     /// Opens a lower file for reading. If the engine's user may not read it, read permission is
-    /// added and then removed again. The file's state is locked until then, so that the mount does
+    /// added and then removed again. The file's state is locked meanwhile, so that the mount does
     /// not show the changed permissions.
     fn open_to_read(&self, file: &TieredFile) -> fslab_vfs::Result<OwnFile> {
         let _state = file.lock();

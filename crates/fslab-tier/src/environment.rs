@@ -17,7 +17,7 @@ pub type InodeIdentity = fn(&Attr) -> Id;
 /// Clocks, a source of random identities, and the kind of xattrs that the engine trusts.
 #[derive(Clone)]
 pub struct Environment {
-    /// The clock for waiting.
+    /// The monotonic clock for waits and time limits.
     pub clock: Arc<dyn Clock>,
     /// The calendar for dates in archives, and for ages and delays that are counted in days.
     pub calendar: Arc<dyn Calendar>,

@@ -28,7 +28,7 @@ pub enum Event {
     State(FileSummary),
     /// All that the tier knows about a file.
     Exported(Box<ExportedFile>),
-    /// The numbers of resident and archived bytes in a file or directory.
+    /// The numbers of resident and archived bytes of a file or directory.
     Usage {
         /// The file or directory.
         path: String,
@@ -41,7 +41,7 @@ pub enum Event {
         /// Total size of those files that are archived, in bytes.
         archived_bytes: u64,
     },
-    /// The same numbers for a group of files.
+    /// The numbers of resident and archived bytes of a group of files.
     GroupUsage {
         /// The name of the group.
         group: String,

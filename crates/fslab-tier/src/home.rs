@@ -210,7 +210,7 @@ impl Home {
         }
         let tier = around.identities.make();
         let mut description = TierDescription { tier, ..wish.clone() };
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         for archive in &mut description.archives {
             archive.key.as_deref().map(Key::read).transpose()?;
             archive.address.check_place()?;
@@ -235,7 +235,7 @@ impl Home {
     }
 
     fn make(path: &Path, description: TierDescription) -> Result<Self> {
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         settings_text(&path.join(SETTINGS), &description)?;
         private::create_dir_all(path).map_err(Error::file(path))?;
         let path = path.canonicalize().map_err(Error::file(path))?;
@@ -351,7 +351,7 @@ impl Home {
     /// If the archive belongs to another tier, the key is wrong, or another attached archive with
     /// this identity is still in use.
     pub fn attach(&mut self, archive: &ArchiveAddress, id: Id, key: Option<PathBuf>) -> Result<()> {
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         let usage = ArchiveUsage::Active;
         let wanted = ArchiveEntry { id, address: archive.clone(), key: key.clone(), usage };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
@@ -418,7 +418,7 @@ impl Home {
         let key = key.or_else(|| old.key.clone());
         let usage = ArchiveUsage::Active;
         let wanted = ArchiveEntry { id: lost, address: archive.clone(), key, usage };
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         archive.check_place()?;
         let made = make_archive(&wanted, self.description.tier)?;
@@ -431,7 +431,7 @@ impl Home {
     /// Changes how an archive is used.
     ///
     /// # Errors
-    /// If fewer archives would accept copies than copies are required.
+    /// If too few archives would accept copies for the required number of copies.
     pub fn set_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
         self.change_usage(archive, usage)?;
         self.save()
@@ -452,7 +452,7 @@ impl Home {
     /// Sets the required number of copies. A scrub makes the missing ones.
     ///
     /// # Errors
-    /// If fewer archives accept copies.
+    /// If fewer archives than `copies` accept copies.
     pub fn ask_for_copies(&mut self, copies: usize) -> Result<()> {
         self.check_copies(copies, 0)?;
         self.description.copies = copies;
@@ -462,7 +462,7 @@ impl Home {
     /// Checks that `copies` copies are possible after `more` archives are attached.
     ///
     /// # Errors
-    /// If fewer archives would accept copies.
+    /// If fewer archives than `copies` would accept copies.
     pub fn check_copies(&self, copies: usize, more: usize) -> Result<()> {
         check_copies(copies, self.description.active_archives() + more)
     }
@@ -652,7 +652,8 @@ impl Home {
     /// Makes a tree of the tier the writer of an archive, in place of the previous writer.
     ///
     /// # Errors
-    /// If the tree can't be identified, the archive is another tier's, or the archive is in use.
+    /// If the tree can't be identified, the archive belongs to another tier, or the archive is in
+    /// use.
     pub fn take_over(
         &self,
         archive: &ArchiveAddress,

@@ -1,9 +1,9 @@
-//! The layer: a tree as programs see it, whether its bytes are resident or in archives.
+//! The layer: a tree as programs see it, with resident and offline files alike.
 //!
-//! The layer implements or refuses all operations on bytes and attributes. Operations on names go
-//! to the lower tree, unless the layer implements them. The lower file system serves resident
-//! files, and provides their descriptors for passthrough. The engine serves files with offline
-//! blocks.
+//! The layer implements or refuses all operations on bytes and attributes. Operations on names are
+//! passed to the lower tree, unless the layer implements them. The lower file system serves
+//! resident files, and provides their descriptors for passthrough. The engine serves files with
+//! offline blocks.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -61,7 +61,7 @@ impl OwnFile {
         };
         let opened = match open() {
             // The engine's user owns the file, but is not root and has no permission to open it.
-            // The engine must nevertheless move the file's bytes.
+            // The engine must nevertheless be able to archive, release and recall the file.
             Err(error) if error.errno() == Errno::ACCESS => {
                 let (opened, restored) = with_leave(&**fs, &request, ino, open)?;
                 if let Err(error) = restored {
@@ -219,14 +219,14 @@ impl OwnFile {
     /// Returns the next range of data at or after an offset.
     ///
     /// # Errors
-    /// Errors of the lower file system, also if it can't search for data.
+    /// Errors of the lower file system, including the error of one that can't search for data.
     pub fn next_run(&self, from: u64) -> Result<Option<Range<u64>>> {
         let ask = |at, to| self.fs.lseek(&self.request(), self.ino, self.handle, at, to);
         let start = match ask(from, SeekTo::Data) {
             Err(error) if error.errno() == Errno::NXIO => return Ok(None),
             start => start?,
         };
-        // The data may have been replaced by a hole since.
+        // A hole may have replaced the data since the first call.
         Ok(Some(start..ask(start, SeekTo::Hole)?.max(start + 1)))
     }
 

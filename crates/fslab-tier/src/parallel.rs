@@ -18,8 +18,8 @@ pub(crate) fn in_shares<T: Send, R: Send>(
     by_threads(threads, items.len().div_ceil(threads), items, work)
 }
 
-/// Processes each item by whichever of this many threads is free. Returns the results in the order
-/// of the items.
+/// Processes items with this many threads; each free thread takes the next item. Returns the
+/// results in the order of the items.
 pub(crate) fn each_by<T: Send, R: Send>(
     threads: usize,
     items: &mut [T],
@@ -50,7 +50,7 @@ fn by_threads<T: Send, R: Send>(
     thread::scope(|scope| {
         for _ in 1..threads {
             let builder = thread::Builder::new().name("fslab-tier".to_owned());
-            // Without another thread, this one processes all shares.
+            // If no thread can be started, the threads that exist process all shares.
             if builder.spawn_scoped(scope, work_on).is_err() {
                 break;
             }

@@ -1,9 +1,9 @@
 //! Poison: the text that a released file shows instead of zeros while its tree is not mounted.
 //!
 //! If the lower file system can share blocks between files, released blocks are replaced by shared
-//! blocks of text. The text tells users to mount the tree. The length of the text divides the
-//! sector size, so all sectors of poison are the same. Bytes that a program wrote in the lower
-//! directory are found by comparison with poison.
+//! blocks of text. The text tells users to mount the tree. The sector size is a multiple of the
+//! length of the text, so all sectors of poison are the same. Bytes that a program wrote in the
+//! lower directory are found by comparison with poison.
 //!
 //! The shared blocks belong to unnamed temporary files, the sources, which exist as long as the
 //! engine that made them. Their blocks remain allocated as long as a released file shares them.
@@ -34,8 +34,9 @@ const SOURCE_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
 const SOURCE_BYTES_FIRST: u64 = 64 << 10;
 const SOURCE_SHARE: u64 = 16;
 
-/// The number of extents that share one source; then a new source is made. Operations that walk
-/// over all users of a block (a balance of Btrfs, `filefrag`) take at most this many steps.
+/// Maximum number of extents that share one source. Further extents share a new source. Operations
+/// that walk over all users of a block (a balance of Btrfs, `filefrag`) take at most this many
+/// steps.
 const USES_MAX: u64 = 16_384;
 
 /// Maximum number of sources for partial last blocks. Each has its own length, and uses one block
@@ -44,9 +45,9 @@ const USES_MAX: u64 = 16_384;
 const TAILS_MAX: u64 = 4096;
 const TAIL_DESCRIPTORS: u64 = 2;
 
-/// Fewer bytes than this, between the edge of a sector and a changed byte, may equal poison by
-/// coincidence. They are treated as changed, because programs write whole sectors more often than
-/// parts of a sector.
+/// If fewer bytes than this lie between a changed byte and the edge of its sector, they are treated
+/// as changed, too. They may equal poison by coincidence, and programs write whole sectors more
+/// often than parts of a sector.
 const COINCIDENCE_BYTES: usize = 8;
 
 /// Fills a buffer with the poison that belongs at an offset of a file.
@@ -255,7 +256,8 @@ impl Poison {
     }
 }
 
-/// Returns the size of the source for a range of this length, after `put_bytes` were replaced.
+/// Returns the size of the source for a range of this length, after `put_bytes` bytes were replaced
+/// by poison.
 fn bytes_of_source(put_bytes: u64, length: u64) -> u64 {
     let least = length.clamp(1, SOURCE_BYTES_FIRST).next_power_of_two();
     let share = put_bytes / SOURCE_SHARE;
@@ -303,7 +305,7 @@ struct Source {
     ino: Ino,
     handle: Handle,
     bytes: u64,
-    /// Length in bytes; shared ranges are multiples of it.
+    /// Unit of sharing in bytes: the lengths of shared ranges are multiples of it.
     unit: u64,
     uses: AtomicU64,
 }
@@ -388,7 +390,8 @@ mod tests {
         assert_eq!(borders, expected);
     }
 
-    /// A small release uses few blocks, and a large tree gets long extents.
+    /// The source of a small release uses few blocks. In a large tree, sources grow so that
+    /// released files have long extents.
     #[test]
     fn source_size_grows_with_released_bytes() {
         const KIB: u64 = 1 << 10;

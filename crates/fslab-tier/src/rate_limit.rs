@@ -43,7 +43,7 @@ impl RateLimit {
         *self.paid_ns.lock() <= self.clock.now_ns()
     }
 
-    /// Counts bytes that pass now, whether or not the limit allows it.
+    /// Counts bytes that pass now, even if they exceed the limit.
     pub fn charge(&self, bytes: u64) {
         self.add(&mut self.paid_ns.lock(), bytes);
     }

@@ -72,7 +72,7 @@ pub struct Rebuilt {
     pub kept: u64,
     /// Number of versions in archives that no file refers to. `undelete` can restore them.
     pub earlier: u64,
-    /// Files of which archives contain only an earlier state.
+    /// Files whose latest state is in no archive; they were restored in an earlier state.
     pub older: Vec<String>,
     /// Files that are in no archive.
     pub lost: Vec<String>,
@@ -115,10 +115,9 @@ struct Rebuilder<'a> {
     /// Files whose objects are not at the location recorded in the archived tree, with the latest
     /// version found.
     missing: HashMap<Id, Option<Latest>>,
-    /// For the files in `missing`, their versions in the archived tree, by file and sequence, with
-    /// the object that was found. The object is used if the version was only moved to another
-    /// container. The key has the sequence too, because two files of a rebuilt tree may be versions
-    /// of the same file.
+    /// For the files in `missing`, the object found for the version in the archived tree, by file
+    /// and sequence. It is found if the version was only moved to another container. The key
+    /// includes the sequence, because two files of a rebuilt tree may be versions of the same file.
     moved_versions: HashMap<(Id, u64), Option<Id>>,
     /// Directories that get their permissions last, because their owner may not read, write or
     /// enter them.
@@ -134,8 +133,8 @@ const BATCH: usize = 500;
 /// The options of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Restores the tree as it was at this time, as far as archives go back. Later objects are
-    /// treated as removed.
+    /// Restores the tree as it was at this time, as far as archives still contain its versions.
+    /// Later objects are treated as removed.
     pub before: Option<Timestamp>,
     /// Restores set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
     /// write to such an archive could have planted them.
@@ -235,8 +234,8 @@ impl<'a> Rebuilder<'a> {
     }
 
     /// Makes the entries of the archived tree. A file that was renamed while the tree was archived
-    /// gets the path of its last entry. These entries are made first, so that earlier entries of
-    /// the file are skipped.
+    /// gets the path of its last entry. Such last entries are made first, so that earlier entries
+    /// of the file are skipped.
     fn make_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
         for moved in [true, false] {
             entries(tree, request, &mut |entry, is_behind| {

@@ -199,7 +199,7 @@ mod tests {
         let runs: Runs = (0..200_000_u64).map(|run| run * 10..run * 10 + 5 + run % 2).collect();
         let joined = runs.joined(100_001);
         assert_eq!(joined.pieces(), 100_001);
-        // Gaps after odd runs are smaller, and the last run has none.
+        // Gaps after odd runs are smaller, and no gap follows the last run.
         assert_eq!(joined.count(), runs.count() + 4 * 99_999);
     }
 }

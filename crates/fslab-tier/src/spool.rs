@@ -50,7 +50,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Calls `visit` with each block; all but the last have [`BLOCK_BYTES`].
+    /// Calls `visit` with each block. All blocks except the last have [`BLOCK_BYTES`] bytes.
     pub(crate) fn blocks(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         if self.file.is_some() {
             self.spill()?;

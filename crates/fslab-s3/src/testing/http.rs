@@ -89,7 +89,7 @@ impl Message {
         self.bytes_of_length(self.body.len())
     }
 
-    /// Returns the bytes of the message with a given length, which may be wrong.
+    /// Returns the bytes of the message, with this `content-length`, which may be wrong.
     pub fn bytes_of_length(&self, length: usize) -> Vec<u8> {
         let mut bytes = format!("{}\r\n", self.first).into_bytes();
         let own = ["content-length", "transfer-encoding", "connection"];

@@ -27,7 +27,7 @@ pub enum Fault {
     DoneBut(u16),
     /// The connection breaks before the request reaches the store.
     Reset,
-    /// The store executes the request, and the connection breaks instead of an answer.
+    /// The store executes the request, but the connection breaks before the answer.
     DoneAndReset,
     /// The answer lacks its last byte.
     Short,

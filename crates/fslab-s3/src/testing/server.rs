@@ -24,7 +24,7 @@ pub const BUCKET: &str = "fslab-test";
 
 /// The time limit for a server's start, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// The number of attempts to start: another process may take a port before the server does.
+/// The number of attempts to start a server, because another process may take its port first.
 const STARTS: u32 = 5;
 /// For each of its ports, SeaweedFS also uses a second port, whose number is higher by this value.
 const SECOND_PORTS: u16 = 10_000;

@@ -38,7 +38,7 @@ pub enum Cause {
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub cause: Cause,
-    /// Whether the same request may succeed soon.
+    /// Whether the same request may succeed if it is soon repeated.
     pub is_transient: bool,
     /// The delay that the store requested.
     pub retry_after: Option<Duration>,
@@ -69,7 +69,8 @@ impl Failure {
         self
     }
 
-    /// Marks the failure as that of the given attempt: earlier attempts may have succeeded.
+    /// Records, given the number of the failed attempt, whether an earlier attempt may have
+    /// succeeded.
     pub fn after(mut self, attempt: u32) -> Self {
         self.is_ambiguous = attempt > 1 || self.cause == Cause::Unavailable;
         self
@@ -132,7 +133,7 @@ impl Failure {
         failure
     }
 
-    /// Converts the failure into an I/O error that the engines understand.
+    /// Converts the failure into an I/O error, from whose kind the tier engine infers the cause.
     pub fn into_io(self) -> io::Error {
         let kind = match self.cause {
             Cause::Unavailable | Cause::NoBucket => ErrorKind::NotConnected,
@@ -148,7 +149,7 @@ impl Failure {
     }
 }
 
-/// Returns `ENOSPC`, by which the engines recognise a full archive.
+/// Returns `ENOSPC`, by which the tier engine recognises a full archive.
 fn full(failure: Failure) -> io::Error {
     tracing::warn!("{failure}");
     io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error())

@@ -38,7 +38,8 @@ impl Pace {
         }
     }
 
-    /// Returns when fewer than [`PROGRESS_BYTES`] were transferred within the time limit.
+    /// Waits until the request is stalled: fewer than [`PROGRESS_BYTES`] were transferred within
+    /// the time limit.
     pub async fn stalled(&self) {
         loop {
             let deadline = self.state.lock().deadline;

@@ -1,5 +1,4 @@
-//! Two writers: only one writes, and the requests of the other destroy no data, however late they
-//! arrive.
+//! Two writers: only one writes, and delayed requests of the other destroy no data.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -147,7 +146,7 @@ fn mark_that_arrives_during_a_take_over_deletes_nothing() {
     }
 }
 
-/// A tree that asks for the lease does not become the writer again after another one took over.
+/// A tree that asks for the lease does not become the writer again after another tree took over.
 #[test]
 fn tree_that_is_replaced_while_it_waits_for_the_lease_only_reads() {
     let world = World::new();
@@ -243,7 +242,7 @@ fn only_one_tree_writes_until_another_takes_over() {
     assert_eq!(second.refusal(), None);
     second.delete(files(1)).unwrap();
     drop(second);
-    // The tree that writes is known even if the lease was lost.
+    // The archive still identifies its writer if the lease object is lost.
     world.store.remove("a/b/lease");
     assert!(place.open(TIER, Some(writer(1))).unwrap().refusal().is_some());
 }

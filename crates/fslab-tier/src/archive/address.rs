@@ -68,7 +68,7 @@ impl ArchiveAddress {
         (self.kind.local_path)(&self.location)
     }
 
-    /// Returns the file that a writer keeps locked, if the kind has one.
+    /// Returns the file that a writer keeps locked, if this kind of archive has one.
     #[must_use]
     pub fn lock_file(&self) -> Option<PathBuf> {
         (self.kind.lock_file)(&self.location)
@@ -99,7 +99,7 @@ impl ArchiveAddress {
     /// Makes an empty archive. Dropping the result removes it.
     ///
     /// # Errors
-    /// If something already exists at the address. No files are left behind.
+    /// If something already exists at the address. A failed call leaves no files behind.
     pub(crate) fn make(&self, new: &NewArchive<'_>) -> Result<Cleanup> {
         (self.kind.make)(&self.location, new)
     }
@@ -120,7 +120,7 @@ impl ArchiveAddress {
         (self.kind.open)(&self.location, owner, purpose)
     }
 
-    /// Makes a tree the writer of this archive, whichever tree was the writer before.
+    /// Makes a tree the writer of this archive, in place of the previous writer.
     ///
     /// # Errors
     /// If the archive belongs to another tier, or is in use.
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A path that a user types into a URL may contain spaces and letters beyond ASCII.
+    /// Users may type spaces and non-ASCII letters into a URL without escaping them.
     #[test]
     fn url_with_unescaped_spaces_and_non_ascii_is_accepted() {
         let expected = ArchiveAddress::from(Path::new("/my disk/\u{e4}?"));

@@ -1,5 +1,5 @@
-//! Threads for calls that may never return. Threads are reused, so their number is about the
-//! greatest number of concurrent calls so far.
+//! Threads for calls that may never return. Threads are reused, so there are about as many threads
+//! as there were concurrent calls at the busiest time.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,8 +16,8 @@ pub(super) struct CallThreads(Arc<Idle>);
 
 type Idle = Mutex<Vec<Worker>>;
 
-/// A handle that sends jobs to a thread. The thread adds the handle to the idle ones when its job
-/// is done.
+/// A handle that sends jobs to a thread. After each job, the thread returns its handle to the list
+/// of idle threads.
 struct Worker(Sender<(Job, Self)>);
 
 impl CallThreads {

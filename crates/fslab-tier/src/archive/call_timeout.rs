@@ -1,9 +1,10 @@
 //! A time limit for each call of an archive. A hanging server or disk makes its archive
 //! unavailable. The caller then gets `NotConnected`, and other archives are tried.
 //!
-//! A call can't be cancelled, so it runs in a thread of its own, where it may hang forever. While a
-//! call is late, no other call is begun. So a hanging archive occupies only the threads of the
-//! calls that were in progress. The archive is available again once all late calls have returned.
+//! A call can't be cancelled, so it runs in a thread of its own, where it may hang forever. A call
+//! past its time limit is *late*. While any call is late, new calls fail at once, so a hanging
+//! archive blocks no further threads. The archive is available again once all late calls have
+//! returned.
 
 use std::cell::Cell;
 use std::io;
@@ -29,11 +30,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// bytes at this rate.
 const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 
-/// The corresponding rate for finishing a container, which waits until all bytes are durable.
+/// The lowest expected rate at which bytes become durable. It determines the time limit for
+/// finishing a container.
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
-/// Number of bytes that are buffered before one call writes them to a container. A call for each
-/// small piece would spend too much time waking up threads.
+/// Number of bytes that are buffered and then written to a container by one call. A call for each
+/// small write would spend too much time waking up threads.
 const TOGETHER_BYTES: usize = 128 << 10;
 
 /// Maximum number of containers that the listing thread buffers for the caller.
@@ -66,8 +68,8 @@ struct Calls {
 /// The caller's view of a call in progress.
 struct Call<T> {
     outcome: Receiver<io::Result<T>>,
-    /// Set when the call returns or is given up, whichever is first. The second event has no
-    /// effect.
+    /// Set by the first of two events: the call returns, or the caller gives up. The later event
+    /// has no effect.
     is_decided: Arc<AtomicBool>,
     begun_ns: Cell<u64>,
     limit: Duration,
@@ -137,7 +139,8 @@ impl Calls {
         let call = Call { outcome, is_decided: Arc::clone(&is_decided), begun_ns, limit };
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let started = self.workers.run(Box::new(move || {
-            // Drops the closure's reference to the archive before the caller continues.
+            // The call consumes `ask`, so its reference to the archive is dropped before the caller
+            // continues.
             let outcome = catch_unwind(AssertUnwindSafe(ask));
             let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the archive panicked")));
             let calls = calls.upgrade();

@@ -52,7 +52,7 @@ fn files(number: u8) -> Container {
 
 fn write(archive: &dyn Archive, container: Container, bytes: &[u8]) -> Checked {
     let mut upload = archive.begin(container)?;
-    // The piece size divides no block or part size, so that pieces cross their boundaries.
+    // Block and part sizes are not multiples of this size, so that pieces cross their boundaries.
     bytes.chunks(100_003).try_for_each(|piece| upload.write(piece))?;
     upload.finish()
 }

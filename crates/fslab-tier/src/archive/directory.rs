@@ -131,9 +131,9 @@ impl DirectoryArchive {
         Self::open_for(root, owner, None)
     }
 
-    /// Opens an archive of a tier for writing, for a tree with a known identity. While it is open,
-    /// no other process can open it. From then on this tree is the writer of the archive. If
-    /// another tree is its writer, the archive is opened for reading.
+    /// Opens an archive for writing, for a tree with a known identity. The tree becomes the
+    /// archive's writer. If another tree already is the writer, the archive is opened for reading.
+    /// While an archive is open for writing, no other process can open it.
     ///
     /// # Errors
     /// If it belongs to another tier, or is in use.
@@ -189,7 +189,7 @@ impl DirectoryArchive {
     /// If it belongs to another tier, or another process writes to it.
     pub fn open_to_read(root: &Path, owner: Id) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
-        // Many tools omit empty directories when they copy a tree.
+        // Many tools omit empty directories when they copy an archive.
         check_directories(root, Missing::IsEmpty)?;
         Ok(Self::with(root, description, share_lease(root)?))
     }
@@ -253,8 +253,8 @@ fn check_place(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes an archive. After a failure no part of it remains, unless another process created files in
-/// its directory.
+/// Makes an archive. After a failure nothing of the archive remains, unless another process created
+/// files in its directory.
 fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     let [incoming, files, trees] = directories();
     let mut made = Cleanup::default();
@@ -283,7 +283,8 @@ fn directories() -> [&'static str; 3] {
     [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
 }
 
-/// Returns when a container was last added or removed, from the times of the directories.
+/// Returns the time when a container was last added or removed, according to the modification times
+/// of the directories.
 fn last_write(root: &Path) -> io::Result<SystemTime> {
     let mut last = SystemTime::UNIX_EPOCH;
     let mut places: Vec<PathBuf> = directories().iter().map(|name| root.join(name)).collect();
@@ -396,7 +397,7 @@ impl Archive for DirectoryArchive {
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let (root, top) = (self.place()?, directory_of(kind));
         let place = match (root.directory(top), kind) {
-            // Many tools omit empty directories when they copy a tree.
+            // Many tools omit empty directories when they copy an archive.
             (Err(error), ContainerKind::Tree) if error.kind() == ErrorKind::NotFound => {
                 return self.check();
             }
@@ -438,8 +439,8 @@ impl Archive for DirectoryArchive {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Treats each container as a separate medium, because offsets show how far apart two parts are
-    /// only within one file.
+    /// Treats each container as a separate medium, because offsets can be compared only within one
+    /// file.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
@@ -454,8 +455,8 @@ impl Archive for DirectoryArchive {
     }
 }
 
-/// Converts an error of reading the description. The archive is treated as unavailable, unless the
-/// error means that this process lacks memory, descriptors or permissions.
+/// Converts an error that occurred while reading the description. Most errors mean that the archive
+/// is unavailable. The exceptions are a lack of memory, descriptors or permissions in this process.
 fn unseen(error: Error) -> io::Error {
     use fslab_vfs::Errno;
     match error {
@@ -516,8 +517,8 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // The directory may not be durable yet, because the process that made it may not have
-            // synced it.
+            // Syncs even an existing directory, because the process that made it may not have
+            // synced its name.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;

@@ -1,8 +1,8 @@
 //! Keys of archives: 32 bytes, stored as one line of text in a file that only its owner may read.
 //!
 //! Invariant: a key is stored nowhere else, neither in settings nor in the catalogue nor in
-//! archives. An archive stores a mark of its key, which only distinguishes the right key from
-//! others.
+//! archives. An archive stores only a mark of its key, which identifies the key without revealing
+//! it.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ impl Key {
     /// If there is no key, or users other than its owner may read it.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |what: &str| Error::Key { path: path.to_owned(), what: what.to_owned() };
-        // Opening a pipe would otherwise wait for its writer.
+        // Without this flag, opening a pipe would wait for a writer.
         let at_once = OFlags::NONBLOCK.bits() as i32;
         let opened = OpenOptions::new().read(true).custom_flags(at_once).open(path);
         let file = opened.map_err(|error| wrong(&format!("can't be read as a key: {error}")))?;

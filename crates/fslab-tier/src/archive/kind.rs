@@ -61,9 +61,9 @@ pub struct NewArchive<'a> {
 /// The purpose of opening an archive.
 #[derive(Clone)]
 pub enum Purpose {
-    /// To write to the archive. The writer is `None` if the identity of the tree is unknown. If
+    /// Writes to the archive. The writer is `None` if the identity of the tree is unknown. If
     /// another tree writes to the archive, the archive is opened read-only and reports the reason.
     Write(Option<Writer>),
-    /// To read from the archive while no process writes to it. The archive may be write-protected.
+    /// Reads from the archive while no process writes to it. The archive may be write-protected.
     Read,
 }

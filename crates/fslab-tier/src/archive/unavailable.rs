@@ -22,8 +22,8 @@ use crate::id::Id;
 /// The interval between attempts to open an unavailable archive.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// The time for which the call that started an attempt waits for the attempt's result. A working
-/// archive is opened within this time.
+/// Maximum time that a call waits for the result of an attempt that it started. A working archive
+/// normally opens within this time.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
 /// Opens an archive at its usual address.
@@ -73,8 +73,8 @@ impl ReconnectingArchive {
             Ok(archive) => (State::Here(archive), None),
             Err(error) => (unavailable(error.to_string(), &*clock), Some(error)),
         };
-        // Two disks may be mounted at each other's mount points, so the identity found at the
-        // address is used.
+        // Two disks may have swapped their mount points, so the identity found at the address is
+        // used.
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
         let place = Mutex::new(Connection { state, is_looked_for: false });
         let (looked, came_back) = (Condvar::new(), AtomicBool::new(false));
@@ -170,7 +170,7 @@ impl Shared {
         self.place.lock().state = state;
         if is_back {
             tracing::warn!("the archive {} is available again", self.label);
-            // Set after the state. So a caller that sees the flag set finds the archive open.
+            // Set after the state, so that a caller that sees this flag finds the archive open.
             self.came_back.store(true, Ordering::SeqCst);
         }
     }
@@ -195,7 +195,7 @@ pub(super) fn unavailable_error(why: &str) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, format!("the archive is unavailable: {why}"))
 }
 
-/// Returns the reason why an archive can't be reached, if an error shows that. Errors about
+/// Returns the reason why an archive can't be reached, if an error indicates this. Errors about
 /// missing, stale or unreadable files also occur in an available archive, so the archive is
 /// checked. It is also checked after `EIO`, which a removed disk returns.
 fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
@@ -312,8 +312,8 @@ struct ReconnectingUpload {
 }
 
 impl Upload for ReconnectingUpload {
-    /// Fails if the archive became unavailable after the container was begun, even if it was
-    /// reopened. Later bytes could otherwise go to another archive.
+    /// Fails if the archive became unavailable after the container was begun, even if the archive
+    /// was reopened since. Otherwise later bytes could be written to a different archive.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.shared.check_same(&self.archive)?;
         let written = self.upload.write(bytes);

@@ -1,8 +1,9 @@
 //! The record of the tree that writes to an archive, for archives of any kind.
 //!
-//! Two trees of one tier, such as a rebuilt one and the original, must not both write to an
-//! archive. Each would delete data that only the other needs. So a record in the archive identifies
-//! the writing tree, until a user makes another one take over. Other trees can only read.
+//! Two trees of one tier, such as the original and a rebuilt tree, must not both write to an
+//! archive. Each would delete data that the other still needs. So a record in the archive
+//! identifies the writing tree. Other trees can only read, until a user makes one of them take
+//! over.
 //!
 //! A copy of a tree has the same identity. So each opening for writing has an identifier, which
 //! both the archive and the tree store. A copy that was not the last to open the archive has
@@ -133,7 +134,7 @@ impl WriterRecord {
 impl FoundRecord {
     /// Returns the reason why a tree may only read an archive of this identity and name, with the
     /// remedy. Returns `None` if the tree may write. A tree without a known identity may write if
-    /// no other tree does.
+    /// no record names another tree.
     ///
     /// `is_fresh` means that the archive has no containers. If an archive with containers has no
     /// record, its writer could not record itself. A tree rebuilt from such an archive may only

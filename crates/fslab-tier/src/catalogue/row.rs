@@ -34,8 +34,8 @@ pub struct ObjectRow {
     pub version: Version,
     /// The time when the object entered its present state.
     pub since: Timestamp,
-    /// The number of the last scan that had begun when the row was written, or that found the
-    /// object.
+    /// The number of the last scan that found the object, or that had begun when the row was
+    /// written.
     pub seen: u64,
     /// The path of the file from the root of the tree.
     pub path: Vec<u8>,
@@ -51,8 +51,8 @@ pub struct RowChange {
 }
 
 impl ObjectRow {
-    /// Returns the row, marked as seen by scan number `scan`. The writer of the row has information
-    /// that is as recent as that of any scan that has begun.
+    /// Returns the row, marked as seen by scan number `scan`. The writer's information is at least
+    /// as recent as that of the scan.
     pub(super) fn said_after(self, scan: u64) -> Self {
         Self { seen: self.seen.max(scan), ..self }
     }

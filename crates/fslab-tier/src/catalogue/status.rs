@@ -140,8 +140,8 @@ impl Catalogue {
         })
     }
 
-    /// Records that a scan has visited every file and read every residency. Objects that were
-    /// recorded as unneeded before it began are then proven unneeded.
+    /// Records that a scan has visited every file and read every residency. This proves that
+    /// objects recorded as unneeded before the scan began are really unneeded.
     ///
     /// # Errors
     /// Errors of the database.

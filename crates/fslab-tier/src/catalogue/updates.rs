@@ -47,9 +47,9 @@ impl Catalogue {
         })
     }
 
-    /// Gives new objects the rows of the old ones from which they were copied, with the new
-    /// versions. New objects that are no longer pending are left unchanged, because a later change
-    /// has updated their rows. Writes all or none, durably.
+    /// Copies the rows of old objects to the new objects that replace them, and sets the new
+    /// versions. The row of a new object that is no longer pending is left unchanged, because a
+    /// later change has updated it. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -86,9 +86,9 @@ impl Catalogue {
         })
     }
 
-    /// Writes the new rows of objects whose present row is still the one that the change is based
-    /// on. If the present row differs, another writer has stored newer information, so only the
-    /// row's scan number is updated. Writes all or none, durably.
+    /// Writes each new row if the present row of its object still equals [`RowChange::before`].
+    /// Otherwise another writer has stored newer information, so only the scan number is updated.
+    /// Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -132,7 +132,7 @@ impl Catalogue {
     }
 }
 
-/// Returns whether a row is no longer pending, which means that the outcome of its object is
+/// Returns whether a row is no longer pending, which means that the result of the upload is
 /// recorded.
 fn is_turned(row: &ObjectRow) -> bool {
     row.state != ObjectState::Pending

@@ -113,8 +113,8 @@ impl Execution<'_> {
     }
 }
 
-/// Returns a message if a place that must be outside of a tree is inside the tree, or contains the
-/// tree. Both paths are absolute.
+/// Checks that a path is outside of a tree and does not contain it. Returns a message if the check
+/// fails. Both paths are absolute.
 #[must_use]
 pub fn overlap(place: &Path, tree: &Path) -> Option<String> {
     let (shown, shown_tree) = (place.display(), tree.display());

@@ -104,9 +104,8 @@ impl Execution<'_> {
         total(self.tell, &figures)
     }
 
-    /// Reports the versions that an expiry would delete. A real expiry first scans the tree, unless
-    /// a scan has already shown that no file needs these versions, and keeps those that a file
-    /// needs.
+    /// Reports the versions that an expiry would delete. A real expiry first scans the tree for
+    /// files that still need these versions, unless an earlier scan has proven them unneeded.
     fn would_expire(&mut self) -> Result<()> {
         let Self { tier, tell, .. } = self;
         tier.look_for_archives();

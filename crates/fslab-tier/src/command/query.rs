@@ -14,8 +14,7 @@ use crate::policy::{Conditions, Facts, glob, is_one_of};
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Ages that divide files into groups, in seconds. Each age is the upper limit of the group with
-/// this name.
+/// The groups of files by age: exclusive upper limits in seconds, and names.
 const AGES: [(u64, &str); 6] = [
     (DAY, "used within a day"),
     (7 * DAY, "used within a week"),
@@ -25,8 +24,7 @@ const AGES: [(u64, &str); 6] = [
     (u64::MAX, "not used for a year"),
 ];
 
-/// Sizes that divide files into groups, in bytes. Each size is the upper limit of the group with
-/// this name.
+/// The groups of files by size: exclusive upper limits in bytes, and names.
 const SIZES: [(u64, &str); 7] = [
     (1, "empty"),
     (4 << 10, "below 4 KiB"),
@@ -163,8 +161,8 @@ fn class_of(classes: &[(u64, &str)], value: u64) -> (u64, String) {
     (index as u64, classes[index].1.to_owned())
 }
 
-/// The sums of files at a path, or by group at several paths. Each file is counted once, as by
-/// du(1), even if it has several names or several of the paths contain it.
+/// The sums of the files at one path, or for each group of files at several paths. Each file is
+/// counted once, as by du(1), even if it has several names or several of the paths contain it.
 pub struct Sums<'a> {
     paths: &'a [Vec<u8>],
     by: Option<Grouping>,
@@ -174,7 +172,7 @@ pub struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Returns empty sums: one for each path, or with `by` a single one for all paths.
+    /// Returns empty sums: one for each path, or a single one for all paths if `by` is set.
     pub fn of(paths: &'a [Vec<u8>], by: Option<Grouping>) -> impl Iterator<Item = Self> {
         let together = if by.is_some() { paths.len().max(1) } else { 1 };
         let (sums, met) = (BTreeMap::new(), HashSet::new());
@@ -226,7 +224,8 @@ impl Execution<'_> {
         })
     }
 
-    /// Reports the sums of the selected files at each path, or by group for all paths together.
+    /// Reports the sums of the selected files at each path. With `by`, reports the sums of each
+    /// group of files at all paths.
     pub(super) fn usage(
         &mut self,
         paths: &[Vec<u8>],

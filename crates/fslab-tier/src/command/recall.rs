@@ -1,7 +1,7 @@
 //! Recalling files on a user's command.
 //!
-//! The command requests blocks of several files before it waits for the first one. So the queue can
-//! choose an order, and small files keep all mover threads busy.
+//! The command requests the blocks of several files before it waits for the first file. So the
+//! queue can choose an order, and small files keep all recall threads busy.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -74,8 +74,8 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Requests the blocks of a file. Then waits for the first requested files, as long as too many
-    /// blocks are requested or the first file is resident.
+    /// Requests the blocks of a file. Then finishes the earliest files, one by one, while
+    /// [`Self::has_enough`] returns `true`.
     fn ask(&mut self, place: &WalkEntry<'_>, tell: &mut EventSink<'_>) -> Result<()> {
         let mut asked = self.begin(place)?;
         let blocks = self.blocks.clone();

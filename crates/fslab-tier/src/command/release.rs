@@ -30,8 +30,8 @@ impl Execution<'_> {
         })
     }
 
-    /// Calls `release` for each file that is not pinned, for several at once. Reports the numbers
-    /// of bytes that it returns.
+    /// Calls `release` for each file that is not pinned, in parallel for several files. Reports the
+    /// number of bytes that each call returns.
     fn release_each(
         &mut self,
         paths: &[Vec<u8>],
@@ -45,7 +45,7 @@ impl Execution<'_> {
         let request = self.request;
         let release_one = |file: &Waiting| {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            // It may have been pinned since it was found.
+            // The file may have been pinned after the walk found it.
             if tier.is_pinned(&file.attr) { Ok(0) } else { release(tier, file, kept) }
         };
         let release_all = |waiting: &mut Vec<Waiting>, tell: &mut EventSink<'_>| {

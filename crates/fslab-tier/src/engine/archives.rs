@@ -39,8 +39,8 @@ impl Tier {
         archives.iter().filter(holds).cloned().collect()
     }
 
-    /// Whether an attached archive that contains a version is unavailable. Such an archive can
-    /// neither return the version nor delete it.
+    /// Returns whether an attached archive that contains a version is unavailable. Such an archive
+    /// can neither return the version nor delete it.
     pub(super) fn is_partly_unavailable(&self, version: &Version) -> bool {
         self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
     }
@@ -52,9 +52,9 @@ impl Tier {
         }
     }
 
-    /// Returns the available archives. Those that are recorded as having a copy of a version come
-    /// first. Others may have a copy, too, because a scrub can't record new copies on a file that
-    /// was renamed during the scrub.
+    /// Returns the available archives, first those with a recorded copy of a version. The others
+    /// may have a copy, too, because a scrub can't record new copies on a file that is renamed
+    /// during the scrub.
     pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
@@ -67,8 +67,8 @@ impl Tier {
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        // If no archive with a recorded copy is attached and available, that is the error to
-        // return. The errors of the other archives would hide this cause.
+        // If no archive with a recorded copy is available, this error is returned. It is the actual
+        // cause, which the errors of the other archives would hide.
         let missing = self.is_there(version).err();
         let answer =
             first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));

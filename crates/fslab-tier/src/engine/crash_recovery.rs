@@ -29,8 +29,8 @@ impl Tier {
         }
     }
 
-    /// Whether the file of a row refers to the row's object, or may do so because it can't be
-    /// examined. The object must then be kept.
+    /// Returns whether the file of a row refers to the row's object, or may do so because it can't
+    /// be examined. The object must then be kept.
     fn residency_names(&self, row: &ObjectRow) -> bool {
         let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
         !self.around.is_of(row.inode, &found.attr) || self.may_name(found.ino(), row.version.object)

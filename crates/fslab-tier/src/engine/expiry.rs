@@ -45,7 +45,8 @@ impl Tier {
         Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
     }
 
-    /// Returns the attributes and the residency of the file at a row's path, whatever its inode.
+    /// Returns the attributes and the residency of the file at a row's path, even if its inode is
+    /// not the row's inode.
     fn residency_in_place_of(
         &self,
         row: &ObjectRow,
@@ -63,12 +64,12 @@ impl Tier {
 
     /// Deletes rows, and the containers that then contain no object. Returns the number of deleted
     /// containers. Rows with a copy in an unavailable archive, or in one that another tree writes
-    /// to, are kept, because that copy is kept.
+    /// to, are kept, because that copy can't be deleted.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));
-        // Rows are deleted before objects. A row without an object would refer to a missing copy,
-        // but the next scan finds an object without a row.
+        // Rows are deleted before objects, because a row without an object would refer to a missing
+        // copy. The next scan finds an object without a row.
         let unused = self.catalogue.remove(&rows)?;
         let archives = self.writable_archives();
         let deleted: Vec<Result<()>> =
@@ -77,8 +78,8 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// Whether all attached archives that contain a version are available and writable for this
-    /// tree.
+    /// Returns whether all attached archives that contain a version are available and writable for
+    /// this tree.
     fn is_in_writable(&self, version: &Version) -> bool {
         let is_own = |archive: &Arc<dyn Archive>| {
             archive.why_unavailable().is_none() && archive.refusal().is_none()
@@ -86,8 +87,8 @@ impl Tier {
         self.holders_anywhere(version).iter().all(is_own)
     }
 
-    /// Deletes objects that were replaced or removed at least the retention time ago, and repacks
-    /// bundles that are then mostly unneeded.
+    /// Deletes objects past their retention time, and repacks bundles that are then mostly
+    /// unneeded.
     ///
     /// After a crash, a removed name may exist again, with a file that needs its object. So
     /// removals of names are made durable before objects are deleted, and after a crash, every file
@@ -170,8 +171,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Returns the next rows after the object `behind` that may be deleted. Their retention time is
-    /// over, and a scan has confirmed that they are unneeded.
+    /// Returns the next rows that may be deleted, after the object `behind`. Their retention time
+    /// is over, and a scan has confirmed that they are unneeded.
     fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
@@ -185,7 +186,7 @@ impl Tier {
         Ok(due)
     }
 
-    /// Whether some object is past its retention time, but no scan has confirmed that it is
+    /// Returns whether some object is past its retention time, but no scan has confirmed that it is
     /// unneeded.
     fn has_unproven(&self) -> Result<bool> {
         let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
@@ -197,7 +198,7 @@ impl Tier {
         Ok(is_found)
     }
 
-    /// Whether an object has been recorded as unneeded for at least the retention time.
+    /// Returns whether an object has been recorded as unneeded for at least the retention time.
     fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
         let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
         is_unused && age(row.since, now) >= self.settings.keep
@@ -213,9 +214,9 @@ impl Tier {
         is_open || self.may_be_named(row)
     }
 
-    /// Whether the file at a row's path refers to the row's object, or may do so because it can't
-    /// be read. A stub at this path is included even if it is another inode, because moving a tree
-    /// creates such stubs.
+    /// Returns whether the file at a row's path refers to the row's object, or may do so because it
+    /// can't be read. A stub at this path counts even if its inode is not the row's inode, because
+    /// moving a tree gives its stubs new inodes.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();
@@ -234,14 +235,14 @@ impl Tier {
     }
 }
 
-/// Whether a scan that began after an object was recorded as unneeded has examined every file. If a
-/// file referred to the object, the scan would have recorded it as needed.
+/// Returns whether a scan that began after an object was recorded as unneeded has examined every
+/// file. If a file referred to the object, the scan would have recorded it as needed.
 fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
     row.seen < scanned
 }
 
-/// Whether an error means that there is no file at a path. Other errors mean that the file can't be
-/// examined.
+/// Returns whether an error means that there is no file at a path. Other errors mean that the file
+/// can't be examined.
 fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
     use fslab_vfs::Errno;
     matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)

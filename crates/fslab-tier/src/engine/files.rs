@@ -91,13 +91,13 @@ impl KnownResidency {
         Self { recorded, offline, unsynced: true, is_rewritten: false }
     }
 
-    /// Whether all bytes are resident, and the xattr records that.
+    /// Returns whether all bytes are resident, and the xattr records that.
     #[must_use]
     pub fn is_resident(&self) -> bool {
         self.offline.is_empty() && self.recorded.offline.is_empty()
     }
 
-    /// Whether the xattr records the present state.
+    /// Returns whether the xattr records the present state.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.offline == self.recorded.offline && !self.recorded.moving
@@ -172,12 +172,11 @@ impl Drop for FileUse {
 
 impl FileUse {
     fn leave(&self) {
-        // If the state is locked, the residency is treated as not yet recorded, because the thread
-        // that holds the lock may be about to change the state.
+        // If the state is locked, the residency is treated as not yet recorded, because the holder
+        // of the lock may be about to change it.
         let in_order =
             |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
-        // This is repeated, because other users may enter and leave while the residency is being
-        // written.
+        // Retries, because other users may enter and leave while the residency is being written.
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
                 // The xattr still records recalled blocks as offline, so no data is lost.
@@ -216,7 +215,7 @@ impl Tier {
         self.files.get(ino)
     }
 
-    /// Locks the state of a file; reads its residency if that was not done yet.
+    /// Locks the state of a file, and reads its residency if it is not loaded yet.
     ///
     /// # Errors
     /// `EIO` if the file is damaged; errors of the lower file system.
@@ -275,14 +274,15 @@ impl Tier {
         }
     }
 
-    /// Whether this tier wrote a residency, and wrote it for the inode that has this xattr now.
+    /// Returns whether this tier wrote a residency, and wrote it for the inode that has this xattr
+    /// now.
     pub(crate) fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
         residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
-    /// Whether a residency is valid for the file that has this xattr now. A residency that was
-    /// copied from another file is valid only if it records offline blocks, because the copy lacks
-    /// these bytes, too.
+    /// Returns whether a residency is valid for the file that has this xattr now. A residency that
+    /// was copied from another file is valid only if it records offline blocks, because the copy
+    /// lacks these bytes, too.
     pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
         self.is_own(residency, attr) || !residency.offline.is_empty()
     }
@@ -373,26 +373,26 @@ impl FileState {
         self.loaded = Loaded::Tiered(Box::new(known));
     }
 
-    /// Whether all bytes are resident, and the xattr records that.
+    /// Returns whether all bytes are resident, and the xattr records that.
     #[must_use]
     pub fn is_resident(&self) -> bool {
         self.known().is_none_or(KnownResidency::is_resident)
     }
 
-    /// Whether some bytes are only in archives.
+    /// Returns whether some bytes are only in archives.
     #[must_use]
     pub fn has_offline(&self) -> bool {
         self.known().is_some_and(|known| !known.offline.is_empty())
     }
 
-    /// Whether some blocks of a range are treated as offline again because a sync failed. A read
-    /// that overlapped the failed sync may have returned zeros from these blocks.
+    /// Returns whether some blocks of a range are treated as offline again because a sync failed. A
+    /// read that overlapped the failed sync may have returned zeros from these blocks.
     pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
         let is_offline = |known: &KnownResidency| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)
     }
 
-    /// Whether the xattr records the present state.
+    /// Returns whether the xattr records the present state.
     fn is_in_order(&self) -> bool {
         self.known().is_none_or(KnownResidency::is_in_order)
     }
@@ -406,8 +406,8 @@ impl FileState {
         Ok(self.own.insert(own))
     }
 
-    /// Closes the lower file unless a program has it open. Without this, archiving a bundle of
-    /// thousands of files would keep as many descriptors open.
+    /// Closes the lower file unless a program has it open. Otherwise archiving a bundle of
+    /// thousands of files would keep thousands of descriptors open.
     pub(super) fn close_unused(&mut self) {
         if self.handles == 0 {
             self.own = None;

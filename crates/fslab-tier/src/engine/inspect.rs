@@ -26,7 +26,7 @@ impl Tier {
         Ok(within(offline, blocks).count())
     }
 
-    /// Whether a block of a file in use is resident.
+    /// Returns whether a block of a file in use is resident.
     pub(crate) fn is_here(&self, file: &TieredFile, block: u64) -> Result<bool> {
         let state = self.state(file)?;
         Ok(state.known().is_none_or(|known| !known.offline.contains(block)))
@@ -43,7 +43,7 @@ impl Tier {
         }
     }
 
-    /// Whether programs have a file open, and whether one of them may write to it.
+    /// Returns whether programs have a file open, and whether one of them may write to it.
     pub(crate) fn openings(&self, ino: Ino) -> (bool, bool) {
         let Some(file) = self.in_use(ino) else { return (false, false) };
         let state = file.lock();

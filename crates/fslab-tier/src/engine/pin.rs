@@ -1,4 +1,4 @@
-//! Pinning: an xattr on a file keeps its bytes in the tree, whatever the policy says.
+//! Pinning: an xattr on a file that prevents its release, regardless of the policy.
 
 use std::ffi::OsStr;
 
@@ -22,7 +22,7 @@ impl Tier {
         }
     }
 
-    /// Whether a file is pinned. A file whose xattr can't be read counts as pinned.
+    /// Returns whether a file is pinned. A file whose xattr can't be read counts as pinned.
     pub(crate) fn is_pinned(&self, attr: &Attr) -> bool {
         self.users_xattr(attr, PIN_NAME).map_or(true, |value| value.is_some())
     }

@@ -115,7 +115,7 @@ impl Tier {
     ) -> crate::Result<Arc<ObjectReader>> {
         let reader = self.recalls.readers.get(archive, version);
         // If the archive was detached while the reader was opened, the cached reader must not keep
-        // it open.
+        // the archive open.
         if !self.has_archive(archive.id()) {
             self.forget_readers(archive.id());
         }
@@ -207,7 +207,7 @@ impl Tier {
         request: &Request,
     ) -> crate::error::Result<()> {
         let Err(error) = self.recall(file, blocks, request, Class::Bulk) else { return Ok(()) };
-        // Cancels postponed recalls for which this caller was the last to wait.
+        // Cancels postponed recalls that only this caller was waiting for.
         let version = file.lock().known().map(|known| known.recorded.version.clone());
         self.end_surplus(request.credentials.uid);
         if error.errno() == Errno::INTR {
@@ -236,7 +236,7 @@ impl Tier {
     }
 
     /// Cancels a user's surplus recalls that no program waits for. Otherwise a program that
-    /// requests blocks and gives up, repeatedly, would fill the memory and keep archives busy.
+    /// repeatedly requests blocks and gives up would fill the memory and keep archives busy.
     fn end_surplus(&self, user: u32) {
         for recall in self.recalls.queue.surplus(user) {
             let mut state = recall.file.lock();

@@ -34,19 +34,20 @@ const SLICE_BLOCKS: usize = 64;
 /// Fewer files than this are released by one thread.
 const SHARED_MIN: usize = 64;
 
-/// Number of files that [`release_several`] should get, so that its threads seldom wait for each
-/// other.
+/// Number of files to collect for one call of [`release_several`], so that its threads seldom wait
+/// for each other.
 pub(crate) const RELEASED_TOGETHER: usize = 256;
 
-/// Number of threads that release files. It does not depend on the processors, because they mostly
-/// wait for syncs. Lower file systems perform several syncs at once.
+/// Number of threads that release files. It does not depend on the number of processors, because
+/// the threads mostly wait for syncs. Lower file systems perform several syncs at once.
 const THREADS: usize = 8;
 
-/// Files with more bytes than this together are not left waiting for others.
+/// Collected files are released at once if they have more bytes than this together, even if they
+/// are few.
 pub(crate) const RELEASED_BYTES: u64 = 256 << 20;
 
-/// Calls `release` for each file, for several at once. Returns the results in the order of the
-/// files.
+/// Calls `release` for each file, in parallel for several files. Returns the results in the order
+/// of the files.
 pub(crate) fn release_several<T: Send, R: Send>(
     files: &mut [T],
     release: impl Fn(&T) -> R + Sync,
@@ -119,8 +120,8 @@ impl Tier {
         Ok(blocks.iter().flatten().map(length).sum())
     }
 
-    /// Returns the blocks of a file that may be released, except for its first `kept` ones, and
-    /// their copies.
+    /// Returns the blocks of a file that may be released, without its first `kept` blocks. Also
+    /// returns its version and the copies of the version.
     fn releasable(
         self: &Arc<Self>,
         file: &Arc<TieredFile>,
@@ -171,8 +172,8 @@ impl Tier {
         Ok(Released { bytes, freed })
     }
 
-    /// Whether blocks have the archived bytes. Size and modification time do not prove this,
-    /// because stores through a mapping update the time late, and programs can reset it.
+    /// Returns whether blocks have the archived bytes. Size and modification time do not prove
+    /// this, because stores through a mapping update the time late, and programs can reset it.
     fn are_archived<'a>(
         &self,
         state: &mut FileState,
@@ -287,8 +288,8 @@ impl Tier {
         freed
     }
 
-    /// Whether freed bytes are replaced by poison instead of holes. A file has either poison or
-    /// holes until it is resident again.
+    /// Returns whether freed bytes are replaced by poison instead of holes. A file has either
+    /// poison or holes until it is resident again.
     fn gets_poison(&self, known: &KnownResidency) -> bool {
         if known.offline.is_empty() && known.recorded.offline.is_empty() {
             return self.releases.poison.is_ready(known.recorded.version.size);
@@ -313,8 +314,8 @@ impl Tier {
                         "{name}: can't reflink poison into the released file, so holes are punched \
                          instead"
                     );
-                    // That the file gets no poison is recorded durably before it gets its first
-                    // hole.
+                    // The change from poison to holes is recorded durably before the first hole is
+                    // punched.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
                 freed => return freed.map(Some),
@@ -329,7 +330,7 @@ impl Tier {
         Ok((before > 0).then(|| before.saturating_sub(after) * SECTOR_BYTES))
     }
 
-    /// Whether any of the blocks contain poison.
+    /// Returns whether any of the blocks contain poison.
     fn has_poison(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<bool> {
         let own = state.own(self)?;
         let mut buffer = vec![0; BLOCK_BYTES as usize];

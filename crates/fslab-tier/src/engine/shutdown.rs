@@ -1,8 +1,8 @@
 //! Shutdown of an engine, even while recalls and commands are running.
 //!
-//! The process may exit right after the shutdown. So the engine moves no further blocks once
-//! shutdown has begun, and waits for moves in progress. A file's state is locked from before its
-//! blocks are moved until its modification time is restored.
+//! The process may exit right after the shutdown. So once shutdown has begun, the engine writes and
+//! frees no further blocks, and waits for files on which it is doing so. The state of such a file
+//! is locked until its modification time is restored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,8 @@ const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Lifecycle {
     background: Arc<BackgroundThread>,
-    /// Set when shutdown begins. Operations check it before they move bytes or write a residency.
+    /// Set when shutdown begins. Operations check it before they write or free a file's bytes, or
+    /// write a residency.
     is_ending: AtomicBool,
     /// Whether the engine wrote to the tree, or recorded a removed name. A clean shutdown makes
     /// that durable.
@@ -87,15 +88,16 @@ impl Tier {
         }
     }
 
-    /// Writes the residency of every file in use, and waits for bytes that are being moved. An
-    /// error of one file does not prevent the others from being written.
+    /// Writes the residency of every file in use, and waits for recalls and releases that are
+    /// writing or freeing bytes. An error of one file does not prevent the others from being
+    /// written.
     fn write_back_all(&self) -> Result<()> {
         let settled: Vec<_> = self.files.all().iter().map(|file| self.settle(file)).collect();
         settled.into_iter().collect()
     }
 
     /// Fails once shutdown has begun. Called while a file's state is locked, before its bytes are
-    /// moved or its residency is written.
+    /// written or freed, or its residency is written.
     ///
     /// # Errors
     /// [`Error::Interrupted`] once shutdown has begun.

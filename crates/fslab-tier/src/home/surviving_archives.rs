@@ -119,7 +119,7 @@ fn fitting_key(
     let is_right = |file: &&Path| key_of(found, archive, Some(file)).is_ok();
     match files.clone().find(is_right) {
         Some(file) => Ok(Some(file.to_owned())),
-        // The error of the first key is returned.
+        // No key fits, so the error of the first key is returned.
         None => key_of(found, archive, files.next()).map(|_| None),
     }
 }

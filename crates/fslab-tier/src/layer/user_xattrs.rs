@@ -1,4 +1,4 @@
-//! The xattrs by which users of a mount learn about their own files and recalls. They exist only in
+//! Xattrs that show users of a mount the state of their own files and recalls. They exist only in
 //! the mount, and are computed when a program reads them.
 //!
 //! The names begin with `user.`. So the kernel lets a program read them only if the program may

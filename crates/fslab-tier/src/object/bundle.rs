@@ -120,7 +120,7 @@ pub fn contents_of(
 /// Returns the object at the end, if it is a list.
 fn last_list(source: &Source<'_>, length: u64) -> crate::Result<Option<ObjectReader>> {
     let location = before(source, length)?;
-    // If the last object is not a list, it need not be intact, because its location is known.
+    // A last object that is not a list need not be intact, because only its location is used.
     let head = source.read(location.offset, size_of::<HeadRecord>())?;
     match parse_head(&head) {
         Ok((heading, _)) if heading.kind != KIND_BUNDLE => Ok(None),

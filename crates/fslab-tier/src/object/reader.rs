@@ -1,8 +1,8 @@
 //! Reads an object. A byte is returned only after its block was checked.
 //!
 //! The hash in the file's residency covers the head, the attributes and the hashes of the table's
-//! pages. A page contains the hashes of its blocks. So checking a block of a file of any size needs
-//! one page of 56 KiB.
+//! pages. A page contains the hashes of its blocks. So checking one block needs only one page of 56
+//! KiB, for files of any size.
 
 use fslab_vfs::Timestamp;
 use parking_lot::Mutex;
@@ -23,9 +23,9 @@ use crate::stored::format::{
 };
 use crate::stored::residency::{Location, Version};
 
-/// Objects up to this size are read at once, because each read is a round trip to the archive. The
-/// end of a larger object is read with this size. It usually has the hashes of the table's pages,
-/// and often the table.
+/// Objects up to this size are read by one call, because each call is a round trip to the archive.
+/// When a larger object is opened, this many bytes at its end are read. They usually contain the
+/// hashes of the table's pages, and often the whole table.
 const END_BYTES_MAX: u64 = 64 << 10;
 
 /// Number of bytes that are read at the beginning of an object. They usually contain all of its
@@ -37,7 +37,8 @@ pub struct ObjectReader {
     archive: Arc<dyn Archive>,
     kind: ContainerKind,
     location: Location,
-    /// The end of the object, if it has the whole table; small objects are read completely.
+    /// The end of the object, if it contains the whole table. For a small object, this is the whole
+    /// object.
     end: Option<Piece>,
     heading: Heading,
     attributes: Attributes,
@@ -137,7 +138,7 @@ impl ObjectReader {
         Ok(reader)
     }
 
-    /// Opens an object of which only the location is known.
+    /// Opens an object by its location alone, without checking its version.
     ///
     /// # Errors
     /// Errors of the archive, or damage to the object.
@@ -299,7 +300,7 @@ impl ObjectReader {
         Ok(start..start + self.stored_bytes(number)?)
     }
 
-    /// Returns the range, in the container, of the table's page that has the entry of a block.
+    /// Returns the range in the container of the table's page with the entry of a block.
     pub(crate) fn page_place(&self, block: u64) -> Range<u64> {
         let first = block / PAGE_ENTRIES * PAGE_ENTRIES;
         let entries = self.blocks.saturating_sub(first).min(PAGE_ENTRIES);
@@ -308,7 +309,7 @@ impl ObjectReader {
         start..start + entries * entry_bytes
     }
 
-    /// Reads and checks the page of the table that has the entry of a block.
+    /// Reads and checks the table's page with the entry of a block.
     ///
     /// # Errors
     /// Errors of the archive, or damage to the page.
@@ -373,7 +374,7 @@ fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
     if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has a wrong length")) }
 }
 
-/// Offsets in an object, which have been checked.
+/// Checked offsets in an object.
 struct Layout {
     hashes_offset: u64,
     hashes_length: usize,

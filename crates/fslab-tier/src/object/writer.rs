@@ -65,8 +65,8 @@ pub struct ObjectWriter<'a> {
     encoder: &'a mut BlockEncoder,
 }
 
-/// Compresses blocks. Making its memory, at the first block, takes longer than compressing a small
-/// file, so the objects of a bundle share one encoder.
+/// Compresses blocks. Allocating its state, at the first block, takes longer than compressing a
+/// small file, so the objects of a bundle share one encoder.
 pub struct BlockEncoder {
     level: i32,
     compressor: Option<zstd::bulk::Compressor<'static>>,
@@ -159,7 +159,7 @@ impl<'a> ObjectWriter<'a> {
         self.sink.put(bytes)
     }
 
-    /// Adds the next block. All but the last have [`BLOCK_BYTES`].
+    /// Adds the next block. All blocks except the last have [`BLOCK_BYTES`] bytes.
     ///
     /// # Errors
     /// Errors of the sink, or of the file system for temporary files.
@@ -299,7 +299,7 @@ mod tests {
 
     const KIND: ContainerKind = ContainerKind::Files;
     const CONTAINER: Id = Id([4; 16]);
-    /// Slightly more blocks than the number of entries in three blocks of the table.
+    /// Number of blocks for which the object's table is slightly longer than three blocks.
     const BLOCKS: u64 = 60_000;
 
     fn heading(size: u64) -> Heading {
@@ -347,7 +347,8 @@ mod tests {
         (0..BLOCKS).for_each(|block| assert!(reader.is_zeros(block).unwrap(), "{block}"));
     }
 
-    /// Each read of a remote archive is a round trip.
+    /// Each read of a remote archive is a round trip, so opening an object and reading its first
+    /// block must take few reads.
     #[test]
     fn first_block_takes_few_reads_of_the_archive() {
         // The number of blocks, the reads to open the object, and those to read its first block.
@@ -371,7 +372,7 @@ mod tests {
         }
     }
 
-    /// A small object is read at once.
+    /// Opening a small object reads all of it, so reading its block needs no further read.
     #[test]
     fn small_object_takes_one_read_of_the_archive() {
         let (mut bytes, text) = (Vec::new(), b"a small file".repeat(100));

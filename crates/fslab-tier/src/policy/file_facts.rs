@@ -111,7 +111,7 @@ impl Fullness {
         if self.all > 0.0 { self.used / self.all } else { 0.0 }
     }
 
-    /// Returns the used bytes in excess of a share.
+    /// Returns the number of used bytes beyond a share.
     pub(super) fn above(&self, share: f64) -> u64 {
         (self.used - share * self.all) as u64
     }

@@ -15,7 +15,7 @@ const FIRST_BYTES_MIN: u64 = 1 << 20;
 /// file system.
 const STEP_BYTES_MAX: u64 = 1 << 30;
 
-/// Releasing stops if less than one in this many released bytes becomes free.
+/// Releasing stops if the freed bytes are fewer than the released bytes divided by this number.
 const SHARE_MIN: u64 = 8;
 
 /// Compares released bytes with freed space.

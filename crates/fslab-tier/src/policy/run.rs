@@ -56,9 +56,10 @@ struct Run<'a> {
     archiver: Archiver<'a>,
     /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
-    /// Files that are released next, several at once.
+    /// Files that will be released together next.
     ready: Vec<Candidate>,
-    /// A sequence number. Versions archived by this run have greater ones.
+    /// The sequence number at the beginning of the run. Versions archived by this run have greater
+    /// ones.
     begun: u64,
     /// Bytes of space still to be freed.
     wanted: u64,
@@ -67,7 +68,7 @@ struct Run<'a> {
     /// Whether measurements have shown that releases free no space.
     is_in_vain: bool,
     has_walked: bool,
-    /// Whether an [`Error::OthersArchive`] was reported. Later ones are not reported.
+    /// Whether an [`Error::OthersArchive`] was reported. Only the first one is reported.
     has_told_others: bool,
     tally: Tally,
 }
@@ -179,7 +180,8 @@ impl Run<'_> {
             self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
             return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
         }
-        // Files archived before this run were already released as far as possible.
+        // Considers only files archived by this run, because earlier ones were already released as
+        // far as possible.
         self.release_by_use(&|run, place, chosen| {
             if run.dry_run { run.would_archive(place, chosen) } else { run.is_new(place) }
         })
@@ -214,7 +216,7 @@ impl Run<'_> {
         let mut rest = next;
         while !rest.is_empty() {
             if self.wanted == 0 {
-                // Released bytes do not always become free space.
+                // Measures the free space, because released bytes do not always become free.
                 self.measure()?;
             }
             if self.wanted == 0 || self.is_in_vain {
@@ -227,8 +229,8 @@ impl Run<'_> {
         self.measure()
     }
 
-    /// Returns how many candidates are released next: as few as may free enough space, or as are
-    /// released before the next measurement.
+    /// Returns the number of candidates to release next: just enough to free the wanted space, or
+    /// to reach the next measurement.
     fn count_to_release(&self, candidates: &[Candidate]) -> usize {
         let bytes_left = self.freed.as_ref().map_or(u64::MAX, Freed::bytes_left);
         let (mut space, enough) = (0, self.wanted.min(bytes_left));
@@ -240,7 +242,7 @@ impl Run<'_> {
         candidates[..most].iter().position(is_enough).map_or(most, |last| last + 1)
     }
 
-    /// Measures how much space is still to be freed, and whether releases free any.
+    /// Measures how much space is still to be freed, and whether releases free any space.
     fn measure(&mut self) -> Result<()> {
         let Some(freed) = &mut self.freed else { return Ok(()) };
         let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };

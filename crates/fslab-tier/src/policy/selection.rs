@@ -30,7 +30,7 @@ impl Chosen {
     }
 }
 
-/// The files that a walk has met.
+/// The files that a walk has found.
 #[derive(Default)]
 pub(super) struct Met {
     /// Files with several names, with the greatest action for the names so far.
@@ -39,8 +39,8 @@ pub(super) struct Met {
 }
 
 impl Met {
-    /// Decides what to do with an entry. Returns `None` if it is not a regular file, or no action
-    /// is needed beyond that for its other names.
+    /// Decides what to do with an entry. Returns `None` if it is not a regular file, or needs no
+    /// action in addition to the action for its other names.
     ///
     /// # Errors
     /// If the facts about the file can't be read, its residency is damaged, or another user owns

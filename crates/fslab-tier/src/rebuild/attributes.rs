@@ -85,7 +85,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Removes those xattrs that were not archived, if `is_one` returns true for them.
+    /// Removes the xattrs that were not archived and for which `is_one` returns `true`.
     pub(super) fn remove_extra_xattrs(
         &mut self,
         attributes: &Attributes,

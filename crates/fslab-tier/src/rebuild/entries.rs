@@ -135,8 +135,8 @@ impl Rebuilder<'_> {
     }
 
     /// Makes an additional name of a file. If the archived file had only one name, reports a
-    /// problem instead, because an object must not belong to two files. Neither file would know
-    /// that the other needs the object.
+    /// problem instead, because an object must not belong to two files. A change of one file could
+    /// make the tier delete the object that the other one needs.
     pub(super) fn make_further(&mut self, entry: &TreeEntry, first: &[u8]) -> Result<()> {
         let path = &entry.attributes.path;
         if entry.attributes.links > 1 {

@@ -65,7 +65,7 @@ impl Rebuilder<'_> {
     }
 }
 
-/// The sequence and the size of an archived tree. All copies of the tree have the same.
+/// The sequence and the size of an archived tree, which are equal in all its copies.
 type Walk = (u64, u64);
 
 fn walk_of(tree: &Heading) -> Walk {

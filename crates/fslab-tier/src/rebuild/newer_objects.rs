@@ -23,7 +23,7 @@ use crate::stored::{Attributes, Location, Residency, Version};
 /// Maximum number of containers that are processed at a time.
 const LISTED_MAX: usize = 1 << 19;
 
-/// The total of the known objects of a container.
+/// The number and total size of the known objects of a container.
 #[derive(Default)]
 struct Told {
     objects: usize,
@@ -95,7 +95,8 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Returns the total of the known objects of each container, without access to the archive.
+    /// Returns the number and total size of the known objects of each container, without access to
+    /// the archive.
     fn told(&mut self, part: &[(Id, u64)]) -> Result<HashMap<Id, Told>> {
         let mut told: HashMap<Id, Told> =
             part.iter().map(|(container, _)| (*container, Told::default())).collect();

@@ -49,7 +49,7 @@ impl Rebuilder<'_> {
             (Ok(_), None) => {}
             (Err(error), archived) if error.errno() == Errno::NOENT => match archived {
                 Some((file, _)) => return self.make_missing(entry, *file),
-                // The file was archived neither before nor after the archived tree was made.
+                // No version of the file was archived, either before the tree or after it.
                 None if entry.size > 0 => self.rebuilt.lost.push(shown(path)),
                 None => {}
             },

@@ -17,7 +17,7 @@ use crate::stored::{Attributes, Residency, Version};
 impl Rebuilder<'_> {
     /// Makes a file whose bytes are in archives, or an empty file. If the lower file system has
     /// unnamed temporary files (`O_TMPFILE`), the file gets its name only when it is complete. A
-    /// program that opened the file before that would read zeros.
+    /// program that opened an incomplete file would read zeros.
     pub(super) fn make_stub(
         &mut self,
         attributes: &Attributes,

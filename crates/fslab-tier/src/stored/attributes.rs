@@ -6,7 +6,7 @@ use super::bytes::{Corrupt, Cursor, Result, put_string, put_time};
 use super::format::{ATTRIBUTES_BYTES_MAX, SIZE_MAX, TREE_ENTRY_BYTES_MAX};
 use super::residency::{Location, Version};
 
-/// The metadata of a file that are archived.
+/// The archived metadata of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// The path from the root of the tree, without a leading slash; empty for the root directory

@@ -7,7 +7,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The xattr that contains a file's residency. The first name is for root's tiers, the second for
-/// those of ordinary users. The same applies to all following names.
+/// those of ordinary users. The other pairs of names below have the same order.
 pub const RESIDENCY_NAMES: [&str; 2] = ["trusted.fslab.tier", "user.fslab.tier"];
 /// The xattr on the root of a tree that identifies its tier.
 pub const TREE_NAMES: [&str; 2] = ["trusted.fslab.tier.tree", "user.fslab.tier.tree"];
@@ -28,13 +28,14 @@ pub const VERSION: u8 = 1;
 pub const BLOCK_BYTES: u64 = 1 << 20;
 /// The base-2 logarithm of [`BLOCK_BYTES`].
 pub const BLOCK_LOG2: u8 = 20;
-/// The largest file: offsets are signed numbers in the kernel.
+/// Maximum size of a file in bytes. Offsets are signed 64-bit numbers in the kernel.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
-/// The longest residency xattr. The xattrs of an inode of ext4 share one block of 4096 bytes.
+/// Maximum length of a residency xattr in bytes. The xattrs of an inode of ext4 share one block of
+/// 4096 bytes.
 pub const RESIDENCY_BYTES_MAX: usize = 2048;
 /// Maximum number of archives that may contain a copy of a file.
 pub const COPIES_MAX: usize = 8;
-/// The longest description of a file: path, target and xattrs.
+/// Maximum length in bytes of the description of a file: path, target and xattrs.
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 /// Number of entries in a page of the table of blocks. Each page has one hash.
 pub const PAGE_ENTRIES: u64 = 1024;
@@ -43,7 +44,7 @@ pub const PAGE_ENTRIES: u64 = 1024;
 pub const PAGES_MAX: u64 = 1 << 21;
 /// Maximum length of a stored block in bytes. Encoding may make a block slightly longer.
 pub const STORED_BLOCK_BYTES_MAX: u32 = (1 << 20) + (1 << 16);
-/// The longest entry of a tree: attributes and the other fields.
+/// Maximum length in bytes of an entry of an archived tree: attributes and the other fields.
 pub const TREE_ENTRY_BYTES_MAX: usize = ATTRIBUTES_BYTES_MAX + 1024;
 
 /// The first bytes of the residency of a file.
@@ -66,8 +67,8 @@ pub const TAG_BYTES: u64 = 16;
 
 /// The file was changed since its last version was archived. Its resident blocks are authoritative.
 pub const FLAG_CHANGED: u8 = 1;
-/// Blocks were being moved when this was written. So the modification time of the lower file may
-/// differ from the one that programs see.
+/// A recall or a release was in progress when this residency was written. So the modification time
+/// of the lower file may differ from the one that programs see.
 pub const FLAG_MOVING: u8 = 2;
 
 /// The version of a residency whose offline blocks contain poison in the lower file. Versions of
@@ -177,7 +178,8 @@ pub struct EntryRecord {
     /// Offset from the beginning of the object.
     pub offset: U64,
     pub stored_length: U32,
-    /// Bytes of the block; only the last one is shorter than a block.
+    /// Length of the block's contents in bytes; only the last block is shorter than
+    /// [`BLOCK_BYTES`].
     pub length: U32,
     pub form: u8,
     pub zero: [u8; 7],
@@ -201,7 +203,7 @@ pub struct MemberRecord {
 #[repr(C)]
 pub struct TailRecord {
     pub magic: [u8; 8],
-    /// Length of the whole object. It leads a backward reader to the previous object.
+    /// Length of the whole object. Readers that begin at the tail need it to find the head.
     pub length: U64,
     /// Offset of the table from the beginning of the object.
     pub table_offset: U64,

@@ -1,4 +1,4 @@
-//! The names of a tier's xattrs, and the rules for which files' xattrs are trusted.
+//! The names of a tier's xattrs, and the rules that decide whether a file's xattrs are trusted.
 //!
 //! A residency determines which bytes a reader of the file gets. Anyone who could forge one could
 //! read any file of the tier.
@@ -70,12 +70,12 @@ impl Marks {
     /// Returns the residency of a file; `None` for a file that was never archived.
     ///
     /// # Errors
-    /// `EACCES` if the file is this user's, but its mode denies reading. Errors of the lower file
-    /// system, or the reason why the value is invalid.
+    /// `EACCES` if the file belongs to this user, but its mode denies reading. Errors of the lower
+    /// file system, or the reason why the value is invalid.
     pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let value = match get(fs, ino, self.residency_name()) {
-            // If a user can't read another user's file, this user's tier can't have marked it
-            // either.
+            // A file that this user neither owns nor can read can't have been marked by this user's
+            // tier.
             Err(error) if self.wants_leave(&error) => {
                 let is_own = self.are_believed(&fs.getattr(&own_request(), ino, None)?);
                 return if is_own { Err(error.into()) } else { Ok(None) };
@@ -108,8 +108,8 @@ impl Marks {
         }
     }
 
-    /// Returns whether an error means that an owner lacks a permission that they can grant
-    /// themselves. Access to `user.` xattrs needs the permissions to read and write the file.
+    /// Returns whether an error means that a permission is missing that the file's owner can grant.
+    /// Access to `user.` xattrs needs the permissions to read and write the file.
     pub(crate) fn wants_leave(self, error: &fslab_vfs::Error) -> bool {
         matches!(self, Self::Own(_)) && error.errno() == Errno::ACCESS
     }
@@ -128,8 +128,8 @@ impl Marks {
         Ok(known.is_some_and(|known| !known.offline.is_empty()))
     }
 
-    /// Writes the residency of a file without a sync. As for [`Self::read_at_rest`], the caller
-    /// prevents other accesses to the file during this call.
+    /// Writes the residency of a file without a sync. The caller prevents other accesses to the
+    /// file during this call, as for [`Self::read_at_rest`].
     ///
     /// # Errors
     /// `E2BIG` if it has too many runs; errors of the lower file system.
@@ -155,8 +155,8 @@ impl Marks {
     /// Errors of the lower file system, or the reason why the mark is invalid.
     pub fn read_tree(self, fs: &dyn FileSystem) -> Result<Option<TreeMark>, Unreadable> {
         let Some(value) = get(fs, Ino::ROOT, self.tree_name())? else {
-            // The root user gets an error for an untrusted mark, and so does not make a second tier
-            // of the tree.
+            // The root user gets an error for an untrusted mark. Otherwise root could make the tree
+            // part of a second tier.
             let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
             return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
@@ -216,7 +216,7 @@ pub const STATE_NAME: &str = "user.fslab.state";
 /// The computed xattr of the tree's root that contains the calling user's recalls.
 pub const QUEUE_NAME: &str = "user.fslab.queue";
 
-/// Returns whether an xattr is one of those that tiers use. The mount does not list such an xattr,
+/// Returns whether an xattr of this name is used by tiers. The mount does not list such an xattr,
 /// and does not let programs set it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {

@@ -65,8 +65,8 @@ pub struct Residency {
     pub inode: Id,
     /// The file was changed since `version`. Its resident blocks are authoritative.
     pub changed: bool,
-    /// Blocks were being moved when the xattr was written. So the modification time of the lower
-    /// file may differ from the one that programs see.
+    /// A recall or a release was in progress when the xattr was written. So the modification time
+    /// of the lower file may differ from the one that programs see.
     pub moving: bool,
     /// Offline blocks contain poison in the lower file; otherwise they are holes.
     pub poisoned: bool,

@@ -22,8 +22,9 @@ use crate::id::{Id, Identities};
 use crate::object::bundle::contents_of;
 use crate::object::reader::ObjectReader;
 
-/// Maximum numbers of objects of a container, and of blocks of an object, that are read.
+/// Maximum number of objects of a container that a check reads.
 const OBJECTS: usize = 64;
+/// Maximum number of blocks of an object that a check reads.
 const BLOCKS: u64 = 16;
 
 const ARCHIVE: Id = Id([1; 16]);
@@ -37,7 +38,7 @@ const SEALED_BYTES: usize = (CHUNK_BYTES + TAG_BYTES) as usize;
 /// its offline blocks lie within the file.
 ///
 /// # Panics
-/// If this fails.
+/// If the check fails.
 pub fn check_residency(bytes: &[u8]) {
     for value in [bytes.to_vec(), residency::resealed(bytes)] {
         residency::decode_tree(&value).ok();
@@ -84,7 +85,7 @@ fn check_encrypted(bytes: &[u8]) -> usize {
     if believed.len() as u64 * CHUNK_BYTES >= length {
         read_all(plain.clone()).ok();
     }
-    // Writing to memory does not fail. If it did, the comparison below would fail.
+    // Writing to memory is not expected to fail. If it does, the comparison below fails.
     let again = sealed_with_key(&plain, Salt::of(bytes)).unwrap_or_default();
     for number in &believed {
         let start = HEAD_BYTES + number * SEALED_BYTES;
@@ -132,7 +133,7 @@ impl Identities for Salt {
 /// also decode to the same entry after it is written again.
 ///
 /// # Panics
-/// If this fails.
+/// If the check fails.
 pub fn check_tree_entry(bytes: &[u8]) {
     let Ok(entry) = TreeEntry::decode(bytes) else { return };
     let path = String::from_utf8_lossy(&entry.attributes.path).into_owned();
@@ -319,8 +320,9 @@ mod tests {
         object.attributes().clone()
     }
 
-    /// A list determines the contents of a bundle that was truncated. Without a list, the limit on
-    /// objects ends the walk from object to object.
+    /// In a truncated bundle, the list determines the contents, up to the maximum length of a
+    /// bundle. Without a list, the walk from object to object ends at the maximum number of
+    /// objects.
     #[test]
     fn objects_per_container_and_bytes_per_bundle_are_limited() {
         let object = object();
@@ -351,7 +353,7 @@ mod tests {
         assert_eq!(check_encrypted(&head), 0);
     }
 
-    /// With an invalid checksum, the table would be refused before the later checks run.
+    /// Without a valid checksum, the table would be refused before its values are checked.
     #[test]
     fn invalid_table_with_valid_checksum_is_refused() {
         let mut file = golden().swap_remove(1);
@@ -364,7 +366,8 @@ mod tests {
         assert!(says(sealed(&file)).contains("table of blocks is inconsistent"));
     }
 
-    /// The object is not the first one of its container, so adding its offset overflows too.
+    /// The invalid object is the second one in its container, so adding the object's offset
+    /// overflows, too.
     #[test]
     fn block_offset_that_overflows_is_refused() {
         let (first, mut last) = (object(), golden().swap_remove(1));

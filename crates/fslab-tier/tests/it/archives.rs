@@ -52,7 +52,8 @@ fn archiving_to_a_full_archive_keeps_the_file_and_leaves_no_object() {
     assert_eq!(rows, 0);
 }
 
-/// A user usually attaches an archive because the previous one is full.
+/// If an archive is full or damages copies, copies are written to the next archive, and to the
+/// failed one again after its back-off.
 #[test]
 fn copies_fail_over_from_a_full_or_damaging_archive() {
     let clock = Arc::new(Hands::default());
@@ -99,7 +100,8 @@ fn bundles_and_trees_skip_a_full_archive() {
     assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 2));
 }
 
-/// A disk may lose written data that is still in a cache, for example that of an NFS client.
+/// Verification drops cached pages first. Otherwise it would not detect data that the disk has lost
+/// but a cache still has, for example the cache of an NFS client.
 #[test]
 fn copies_are_read_back_from_the_disk() {
     // The build directory is on a disk, so its pages can be dropped from memory.

@@ -12,7 +12,7 @@ use crate::support::{Bench, MIB, noise};
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree in which a function is called after the next write, before the time is restored.
+/// A tree that calls a function after the next write, before the engine restores the time.
 #[derive(Default)]
 struct Written {
     memory: MemFs,
@@ -57,8 +57,8 @@ fn temporary_modification_time_of_a_recall_is_never_shown() {
         let (client, data) = (bench.client(), noise(99, MIB));
         let ino = bench.offline(&client, "file", &data);
         let before = client.attr(ino).unwrap();
-        // This scan ends the doubt about the catalogue, so the mount shows the time of the lower
-        // file.
+        // After this scan, the catalogue is no longer in doubt, so the mount shows the time of the
+        // lower file.
         bench.tier.scan(&own_request()).unwrap();
         let (fs, looking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
         let thread = Arc::clone(&looking);

@@ -298,7 +298,8 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     open.close().unwrap();
     all_are_right(&bench, 0..10);
     assert_eq!(expire(&bench).repacked, 0);
-    // The objects of the archived tree were moved since, or replaced by later versions.
+    // Since the tree was archived, its objects were moved to another bundle or replaced by later
+    // versions.
     let (found, report) = rebuilt(&bench);
     assert_eq!((report.files, report.younger), (3, 7), "{report:?}");
     assert_eq!(report.lost, Vec::<String>::new());
@@ -317,7 +318,7 @@ fn repacking_keeps_a_modification_time_set_by_hand() {
     let bench = Bench::new();
     bundled(&bench, 10);
     replace(&bench, 0..8);
-    // This scan ends the doubt about the catalogue, so no later scan updates it.
+    // After this scan, the catalogue is no longer in doubt, so no later scan updates it.
     bench.tier.scan(&own_request()).unwrap();
     let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
     let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
@@ -370,7 +371,7 @@ fn scrub_repairs_members_and_lists_from_either_copy() {
     let places: Vec<_> = (0..4).map(|number| place_of(&bench, number)).collect();
     let container = places[0].container;
     let length = bench.archives[0].length((ContainerKind::Files, container)).unwrap();
-    // Each copy has the bytes that the other lacks.
+    // Each copy is intact where the other one is damaged.
     bench.archives[0].damage_at(container, places[1].offset + 300);
     bench.archives[1].damage_at(container, places[2].offset + 300);
     bench.archives[0].damage_at(container, 50);
@@ -461,7 +462,7 @@ impl FileSystem for CountingOpenings {
     }
 }
 
-/// A process may have only some hundred files open, but a bundle has thousands of members.
+/// A process may open only some hundred files at a time, but a bundle has thousands of members.
 #[test]
 fn bundling_keeps_few_files_open() {
     let below = Arc::new(CountingOpenings::default());
@@ -471,8 +472,8 @@ fn bundling_keeps_few_files_open() {
     assert!((1..=4).contains(&most), "{most} files open at a time");
 }
 
-/// Reads fail at once, so that programs request one file after the other. No thread serves these
-/// recalls.
+/// A read of an offline file fails at once, but its recall remains queued. No thread serves the
+/// queue, so it would grow with each file that is read.
 #[test]
 fn queue_of_recalls_without_waiting_readers_is_bounded() {
     const FILES: u64 = OF_A_USER_MAX as u64 + 50;

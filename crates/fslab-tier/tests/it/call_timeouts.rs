@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, PATIENCE, TIER, noise, open_over, until};
 
-/// Lets an archive respond again when it is dropped, even after a failed test.
+/// When dropped, makes an archive respond again, even after a failed test.
 pub struct Resumes<'a>(pub &'a MemoryArchive);
 
 impl Drop for Resumes<'_> {

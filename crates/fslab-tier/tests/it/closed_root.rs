@@ -204,7 +204,8 @@ fn plain_list() -> Vec<u8> {
     [&list([6; 5])[..12], &list([6; 5])[20..28], &list([6; 5])[36..]].concat()
 }
 
-/// The kernel requests this if the caller is not in the group of the root directory.
+/// When an ACL is set, the kernel requests that the set-group-ID bit is cleared if the caller is
+/// not in the group of the root directory.
 #[test]
 fn access_list_clears_the_set_group_id_bit_of_a_closed_root() {
     for value in [list([7, 6, 5, 4, 0]), plain_list()] {

@@ -64,7 +64,7 @@ fn each_is_whole(bench: &Bench, is_encrypted: bool) {
     }
 }
 
-/// No copy of the first block is intact. In each copy, two of its chunks are damaged.
+/// No copy of the first block is intact. In each copy, two chunks of this block are damaged.
 #[test]
 fn encrypted_object_is_read_from_chunks_of_several_damaged_copies() {
     let bench = bench_of(3);

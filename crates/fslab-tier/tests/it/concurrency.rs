@@ -26,9 +26,9 @@ type Deed = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub struct Meddled {
     memory: MemFs,
-    /// Called once.
+    /// Called once, when this directory is listed or an xattr of this file is written.
     deed: Mutex<Option<(Ino, Deed)>>,
-    /// Called once after an xattr was read, before the value is returned.
+    /// Called once, after an xattr of this file was read, and before its value is returned.
     read: Mutex<Option<(Ino, Deed)>>,
     refused: Mutex<Option<Ino>>,
 }
@@ -105,7 +105,7 @@ fn mostly_unneeded(bench: &Bench) {
     for number in 7..10 {
         bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
     }
-    // This scan ends the doubt about the catalogue.
+    // After this scan, the catalogue is no longer in doubt.
     bench.tier.scan(&own_request()).unwrap();
 }
 
@@ -314,7 +314,8 @@ fn tree_archived_beside_pending_objects_is_the_newest() {
     assert_eq!(sequences().len(), 3);
 }
 
-/// The catalogue was lost too, so it has no record of the earlier sequence numbers.
+/// The clock was set back, and the catalogue with the earlier sequence numbers was lost. A new
+/// archived tree must nevertheless get a greater number than the earlier ones.
 #[test]
 fn newly_archived_tree_is_kept_if_the_clock_was_set_back() {
     let bench = Bench::new();
@@ -387,7 +388,8 @@ fn gathered_files_do_not_wait_for_a_large_file() {
     assert_eq!(order, ["small", "large"]);
 }
 
-/// If archiving and a scan coincide, a row may be live although no file refers to its object.
+/// If a file is archived during a scan, a row may remain live although no file refers to its
+/// object. Its bundle is repacked once, not at every expiry.
 #[test]
 fn unreferenced_live_row_does_not_repack_its_bundle_repeatedly() {
     let bench = Bench::new();

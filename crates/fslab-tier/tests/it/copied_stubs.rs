@@ -1,5 +1,5 @@
-//! Stubs on other inodes than those they were written for, and files with unreadable residencies.
-//! The objects that they need are kept in the archives.
+//! Stubs that were copied to other inodes, and files with unreadable residencies. The archives keep
+//! the objects that such files need.
 
 use std::sync::Arc;
 
@@ -129,8 +129,8 @@ fn no_object_expires_while_a_residency_is_damaged() {
     }
 }
 
-/// Makes a copy of a resident archived file, as root's `rsync -aX` does: the xattr of the original
-/// on another inode. The copy has other bytes.
+/// Makes a resident file with the xattr of another, archived file, as root's `rsync -aX` does.
+/// Unlike after `rsync`, its bytes differ from the archived ones.
 fn copied_with_its_mark() -> Bench {
     let bench = Bench::new();
     copy_with_its_mark(&bench);

@@ -11,8 +11,8 @@
 //!
 //! Each script runs with holes in place of released bytes, and with poison.
 //!
-//! `FSLAB_TIER_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. One in
-//! `FSLAB_TIER_AGAIN` states (default 64) is crashed once more.
+//! `FSLAB_TIER_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. In one of
+//! `FSLAB_TIER_AGAIN` states (default 64), the power fails once more.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ mod world;
 const SCRIPTS: u64 = 6;
 const STEPS: usize = 16;
 
-/// One state in this many is crashed once more.
+/// The inverse of the fraction of states in which the power fails once more.
 const CRASHED_AGAIN: u64 = 64;
 
 /// The seed of the first of the scripts that find the planted bugs.
@@ -59,7 +59,7 @@ struct Case {
     seed: u64,
     order: Order,
     plan: Plan,
-    /// One state in this many is crashed once more; with 0, no state is.
+    /// The inverse of the fraction of states in which the power fails once more; 0 for none.
     again: u64,
     /// The planted fault of the archives, if any.
     archives: Archives,
@@ -151,8 +151,8 @@ fn bundle(life: &Life) {
     archiver.finish(&mut |_, outcome| outcome.map(drop)).unwrap();
 }
 
-/// A program reads an offline file after the first of both syncs. The second archiving is made
-/// necessary by a change of both files that recalls nothing.
+/// A program reads an offline file between the two syncs of a bundle. The files are archived a
+/// second time, because truncating them changed them without a recall.
 #[test]
 fn block_recalled_while_a_bundle_is_recorded_survives_a_power_cut() {
     let world = World::new(1, false);
@@ -203,8 +203,8 @@ fn block_recalled_while_a_bundle_is_recorded_survives_a_power_cut() {
     assert!(states.unwrap() > 0);
 }
 
-/// Returns how many of the states after a power cut lack the residency of a file that was reported
-/// as archived in a bundle, and the number of all states.
+/// Archives files in a bundle. Returns the number of states after a power cut in which a file lacks
+/// its residency, and the number of all states.
 fn unarchived_after_a_bundle(plant: Option<Plant>) -> (usize, usize) {
     let world = World::new(1, false);
     let life = world.live(plant);
@@ -235,7 +235,7 @@ fn unarchived_after_a_bundle(plant: Option<Plant>) -> (usize, usize) {
 fn bundled_files_are_still_archived_after_a_power_cut() {
     let (lacking, states) = unarchived_after_a_bundle(None);
     assert!(lacking == 0 && states > 0, "{lacking} of {states}");
-    // In these cases, each file is synced.
+    // If syncs of the whole tree do nothing or fail, each file is synced.
     let plants: [Plant; 3] =
         [without_sync_of_all, first_sync_of_all_fails, second_sync_of_all_fails];
     for (case, plant) in plants.into_iter().enumerate() {
@@ -246,8 +246,8 @@ fn bundled_files_are_still_archived_after_a_power_cut() {
     assert!(lacking > 0, "the planted bug is not found in {states} states");
 }
 
-/// Returns how many of the states after a power cut have lost the contents of a file whose object
-/// was moved to a new bundle, and the number of all states.
+/// Moves the object of a file to a new bundle. Returns the number of states after a power cut in
+/// which the file's contents are lost, and the number of all states.
 fn lost_after_a_move(plant: Plant) -> (usize, usize) {
     let world = World::new(1, false);
     let life = world.live(Some(plant));
@@ -305,7 +305,7 @@ struct Planted {
 }
 
 impl Planted {
-    /// Returns how a script finds a planted bug, or `None`.
+    /// Returns the failure by which a script finds a planted bug, or `None` if it misses the bug.
     fn by(&mut self, mutant: &Mutant, script: u64) -> Option<String> {
         let poison = mutant.poison;
         let case = Case { poison, ..Case::planted(PLANTED_SEED + script) };
@@ -571,7 +571,7 @@ fn found_twice(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec
 
 /// Ignores the times of files that appear changed after a power cut, although their bytes are the
 /// same. Some file systems do not order metadata changes. On these, a power cut may leave the
-/// modification time of a recall without the recalled bytes and the flag for moving.
+/// modification time that a recall has set, but neither the recalled bytes nor the `moving` flag.
 fn forget_times(expected: &mut [File], again: &[File]) {
     for (before, after) in expected.iter_mut().zip(again) {
         if after.modified.is_none() {

@@ -94,7 +94,7 @@ fn flipped_bits_are_found(bench: &Bench, tier: &Arc<Tier>, fs: &Arc<TierFs>) {
         release_all(tier);
     }
     println!("{flips} flips: {by_reads} made reads fail, {repaired} were repaired");
-    // Small objects that were read before stay in memory.
+    // Not every flip makes a read fail, because small objects that were read before are cached.
     assert!(by_reads > flips / 3, "{by_reads} of {flips} flips made a read fail");
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, until};
 
-/// A sender that performs requests again when the test says so.
+/// A sender of requests. The test decides when a deferred request is performed again.
 #[derive(Default)]
 struct Sender {
     refuses: AtomicBool,
@@ -255,7 +255,8 @@ fn refused_offer_waits_on_the_thread() {
     assert!(stalled.sender.memory.lock().is_empty());
 }
 
-/// A layer above forwards requests, but can't perform a deferred one again.
+/// A layer above the tier forwards requests, but can't perform a deferred one again. So the tier
+/// must not defer requests below another layer.
 #[test]
 fn tier_below_another_layer_takes_no_offer() {
     let settings = Settings { ahead: 0, ..Settings::of(TIER) };

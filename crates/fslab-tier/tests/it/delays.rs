@@ -96,7 +96,7 @@ fn policy_bundles_gathered_files_while_it_still_walks() {
     assert_eq!(*is_archived.lock(), Some(true));
 }
 
-/// The storage of a catalogue, on which all writes fail from some time on.
+/// The storage of a catalogue, on which all writes fail once `fails` is set.
 #[derive(Debug)]
 struct Failing {
     inner: redb::backends::InMemoryBackend,
@@ -138,7 +138,7 @@ impl redb::StorageBackend for Failing {
     }
 }
 
-/// An engine whose catalogue fails once a file is marked.
+/// An engine whose catalogue fails once the residency xattr of a file is written.
 struct Doomed {
     lower: Arc<Meddled>,
     bench: Bench,

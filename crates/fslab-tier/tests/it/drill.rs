@@ -212,7 +212,7 @@ fn contents(number: u64) -> Vec<u8> {
     noise(number, length)
 }
 
-/// Changes some files, all of which are offline; returns the new contents of the tree.
+/// Changes some of the files, which are all offline; returns the new contents of the tree.
 fn change_some(fs: &TierFs, files: u64) -> Vec<String> {
     let client = Client::new(fs);
     for number in (0..files).filter(|number| number % 10 == 7) {

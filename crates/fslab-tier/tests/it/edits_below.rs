@@ -1,4 +1,5 @@
-//! Writes to released files in the lower directory, while no engine moves their bytes.
+//! Writes to released files in the lower directory, while no engine archives, releases or recalls
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -114,7 +115,7 @@ fn edit_below_the_mount_of_a_released_file_stays() {
         let data = noise(80, size);
         let ino = bench.offline(&bench.client(), "file", &data);
         behind(&mut bench, ino, below);
-        // Ends the doubt about the catalogue, so that the state is as after a clean shutdown.
+        // After this scan, the catalogue is no longer in doubt, as after a clean shutdown.
         bench.tier.scan(&own_request()).unwrap();
         let (client, expected) = (bench.client(), expected(data));
         // Reads the end first, and then everything with another handle.
@@ -132,8 +133,8 @@ fn edit_below_the_mount_of_a_released_file_stays() {
     }
 }
 
-/// Asking for the state neither opens the file in the tier nor changes it. A poisoned file has the
-/// same states as a file with holes.
+/// A request for the state of a file neither opens it in the tier nor changes it. A poisoned file
+/// has the same states as a file with holes.
 #[test]
 fn state_of_a_released_file_includes_edits_below_the_mount() {
     type Edit = fn(&File<'_>);
@@ -166,8 +167,8 @@ fn state_of_a_released_file_includes_edits_below_the_mount() {
     }
 }
 
-/// The recalled bytes next to the edit are data too. They must not make the zeros in the rest of a
-/// page look like data.
+/// One block is recalled first, so its bytes lie next to the edited page of the other block. The
+/// zeros in that page must nevertheless be replaced by archived bytes.
 #[test]
 fn edit_across_a_block_border_survives_recalls_in_any_order() {
     for first in [MIB / 2, MIB + MIB / 2] {

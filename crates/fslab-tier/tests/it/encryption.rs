@@ -218,8 +218,8 @@ fn given_key_replaces_only_the_key_file_of_its_own_archive() {
     assert_eq!(opened(&home), 2);
 }
 
-/// Somebody with write access to an archive must not be able to replace it by an unencrypted one
-/// unnoticed.
+/// Somebody with write access to an encrypted archive must not be able to replace it unnoticed by
+/// an unencrypted one.
 #[test]
 fn rebuild_with_a_key_requires_an_encrypted_archive() {
     let scratch = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use crate::support::{Bench, MIB, noise};
 /// A file system that refuses leases.
 struct Refusing {
     memory: MemFs,
-    /// The error for the first file. Other files may be leased, unless all leases are refused.
+    /// The error for a lease of the file `first`, or of any file if `refuses_all` is set.
     answer: Errno,
     first: AtomicU64,
     refuses_all: bool,

@@ -21,7 +21,7 @@ use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
 const CONTENTS: u64 = 97;
 
-/// Records in the catalogue that a scan has confirmed all unneeded objects.
+/// Records in the catalogue that a scan has confirmed that all removed objects are unneeded.
 pub fn seen_by_no_scan(bench: &Bench) {
     let catalogue = bench.tier.catalogue();
     let number = catalogue.begin_scan().unwrap();
@@ -39,7 +39,7 @@ fn say_removed(bench: &Bench) {
 fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
     let bench = Bench::new();
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // This scan ends the doubt about the catalogue.
+    // After this scan, the catalogue is no longer in doubt.
     bench.tier.scan(&own_request()).unwrap();
     say_removed(&bench);
     bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
@@ -85,8 +85,8 @@ fn renames_during_scans_of_an_unmounted_tree_expire_nothing() {
             Client::new(&*moving).rename(last, "file", first, "file").unwrap();
         });
         assert_eq!(tier.expire(&own_request()).unwrap().objects, 0);
-        // Moves the file back for the next round, if the expiry scanned the tree and so moved the
-        // file.
+        // Moves the file back for the next round. It was moved only if the expiry has scanned the
+        // tree.
         if bench.below().exists(first, "file").unwrap() {
             bench.below().rename(first, "file", last, "file").unwrap();
         }
@@ -109,7 +109,7 @@ fn objects_that_a_damaged_renamed_file_may_name_are_kept() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A tree of which a part is unmounted for a while.
+/// A tree with a part that is unmounted for a while.
 #[derive(Default)]
 struct Unmounted {
     memory: MemFs,
@@ -220,7 +220,8 @@ fn only_row(tier: &Tier) -> ObjectRow {
     rows.remove(0)
 }
 
-/// The file is archived after the walk has passed it, with a time before the beginning of the walk.
+/// During a scan, the clock is set back. Then a file that the scan has already visited is archived,
+/// at a time before the start of the scan.
 #[test]
 fn scan_keeps_an_object_archived_after_the_clock_was_set_back() {
     let (lower, bench) = Meddled::bench();
@@ -238,7 +239,7 @@ fn scan_keeps_an_object_archived_after_the_clock_was_set_back() {
     assert_eq!(states, [ObjectState::Live]);
 }
 
-/// There are more rows than one transaction writes, with a needed one among them.
+/// The catalogue has more unneeded rows than one transaction writes, and a needed row among them.
 #[test]
 fn scan_records_any_number_of_unneeded_objects() {
     const GONE: u64 = 1203;
@@ -258,7 +259,7 @@ fn scan_records_any_number_of_unneeded_objects() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// Objects that were removed before a scan began need no second scan.
+/// An expiry scans only if no scan has begun since the objects were recorded as removed.
 #[test]
 fn expiry_scans_at_most_once() {
     let bench = Bench::new();
@@ -278,7 +279,8 @@ fn expiry_scans_at_most_once() {
     assert_eq!((expire(&bench).objects, scans()), (1, 3));
 }
 
-/// If their rows were deleted, the containers in the moved archive would never be deleted.
+/// An archive was moved away, but is not yet known to be unavailable. If an expiry deleted the rows
+/// of its objects, their containers would never be deleted.
 #[test]
 fn objects_of_a_moved_archive_stay_in_the_catalogue() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());

@@ -243,8 +243,8 @@ fn contents() -> Vec<u8> {
     bytes
 }
 
-/// Runs a script with a failure, and with more restarts of the engine. Returns the kind of the
-/// failed call, if any, and the problems.
+/// Runs a script with a failure, and restarts the engine. Returns the kind of the failed call, if
+/// any, and the problems.
 fn outcome(steps: &[Step], failure: Failure, bytes: &[u8]) -> (Option<&'static str>, Vec<String>) {
     let fails = Fails::default();
     let lower = with_bug(Arc::new(MemFs::default()), fails.clone());
@@ -309,7 +309,7 @@ fn sweep(steps: &[Step], errno: Option<Errno>, then: Then) -> Vec<(&'static str,
     failing::sweep(|first| outcome(steps, Failure { errno, first, then }, &bytes))
 }
 
-/// Checks that contents remain correct whichever call fails. Continues after the failure as in
+/// Checks that contents remain correct if any single call fails. Continues after the failure as in
 /// `usual`, or in all ways if `FSLAB_TIER_FAILURES` is set.
 fn nothing_is_wrong(errno: Errno, usual: &[Then]) {
     let all = [Then::Ends, Then::Heals, Then::Stays];

@@ -101,7 +101,8 @@ fn fsync_of_a_never_archived_file_blocks_nobody() {
     assert!(!*has_waited.lock());
 }
 
-/// The rest of the directory is surveyed too; otherwise its files would be made a second time.
+/// An unreadable name does not end the survey of its directory. Otherwise the other files in the
+/// directory would be made a second time.
 #[test]
 fn rebuild_finds_existing_files_beside_an_unreadable_name() {
     let bench = Bench::new();
@@ -111,7 +112,7 @@ fn rebuild_finds_existing_files_beside_an_unreadable_name() {
     let hindered = Arc::new(Hindered::default());
     let names = Client::new(&hindered.memory);
     let neighbours = || ('a'..='z').map(String::from);
-    // The order of the listing does not matter.
+    // Puts names before and after `bad`, for any order of the listing.
     for name in neighbours().chain(["bad".to_owned()]).chain(neighbours().map(|name| name + "2")) {
         names.file(Ino::ROOT, name, b"kept").unwrap();
     }
@@ -140,7 +141,8 @@ fn rebuild_reports_a_file_without_xattr_in_an_archived_files_place() {
     assert_eq!(report.problems, [why]);
 }
 
-/// A stub of the earlier version with the size of the later one would be treated as changed.
+/// After the failure, the stub has the size of its version again. With the size of the later
+/// version, it would be treated as changed.
 #[test]
 fn stub_keeps_its_version_if_updating_it_to_a_later_one_fails() {
     let bench = Bench::new();
@@ -184,8 +186,9 @@ fn edit_below_a_mount_that_became_read_only_is_readable() {
     assert!(bench.client().contents(ino).unwrap().starts_with(b"changed"));
 }
 
-/// A snapshot from before the scan would have the same open epoch, although the scan does not apply
-/// to it.
+/// If the tree can't store a new open epoch, its epoch must differ from that of the catalogue.
+/// Otherwise the catalogue would match a snapshot from before the scan, to which the scan does not
+/// apply.
 #[test]
 fn scan_is_not_trusted_if_the_tree_cannot_record_its_open_epoch() {
     let lower = Arc::new(Hindered::default());

@@ -6,7 +6,7 @@ use fslab_vfs::{Ino, OpenMode, SetAttr, SetTime};
 use crate::bundles::contents;
 use crate::support::{Bench, told};
 
-/// More files than are read or released together.
+/// Number of files, which is more than are read or released together.
 const FILES: u64 = 600;
 
 fn name(number: u64) -> String {

@@ -1,5 +1,5 @@
 //! Measures the size of the catalogue, and the time and memory for a scan and a rebuild, with two
-//! million files. This is the size of DMFS's largest system.
+//! million files. The largest DMFS system had this many files.
 
 use std::io;
 use std::sync::Arc;

@@ -228,7 +228,8 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     let remains = SurvivingArchives::open(&named, &[], Some(&home), identities).unwrap();
     assert_eq!((remains.archives.len(), remains.problems), (1, Vec::new()));
     drop(remains.archives);
-    // The detached archive is also sufficient to rebuild the tree as it was then.
+    // The detached archive is also sufficient to rebuild the tree as it was when the archive was
+    // detached.
     world.rebuild(&["moved"], None);
 }
 

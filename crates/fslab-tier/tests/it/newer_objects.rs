@@ -136,7 +136,8 @@ fn second_rebuild_restores_removed_hard_links() {
     rebuild_in(&bench, &lower);
     let (below, deep) = (Client::new(&*lower), b"dir/deep");
     let deep = fslab_tier::Found::at(&lower, deep).unwrap().ino();
-    // Removes one name of each pair: the one that is first or last in the archived tree.
+    // Removes one name of each hard-linked file: of some the first name in the archived tree, of
+    // others the last.
     below.unlink(deep, "file5").unwrap();
     below.unlink(Ino::ROOT, "link10").unwrap();
     below.unlink(deep, "file1").unwrap();
@@ -145,7 +146,7 @@ fn second_rebuild_restores_removed_hard_links() {
     assert_eq!(picture(&*fresh_over(&bench, Arc::clone(&lower)).fs), picture(&*bench.fs));
 }
 
-/// If two files shared one object, neither would know that the other needs it.
+/// The second rebuild finds the renamed file, so it makes no second file for the same object.
 #[test]
 fn file_renamed_between_two_rebuilds_is_not_duplicated() {
     let bench = Bench::new();
@@ -166,8 +167,8 @@ fn file_renamed_between_two_rebuilds_is_not_duplicated() {
     }
 }
 
-/// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
-/// in the archived tree. Then the objects of both are moved.
+/// After a rebuild, two files may be versions of one file: the file that was renamed and changed,
+/// and the file in the archived tree. Here the objects of both are then moved to another bundle.
 #[test]
 fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     let bench = Bench::new();

@@ -94,8 +94,8 @@ fn writable_open_of_a_recently_modified_file_marks_it_changed() {
     assert!(bench.is_changed(ino));
 }
 
-/// Leaves a file as a kill during the recall of block 1 does: resident, and still marked as being
-/// moved.
+/// Leaves a file in the state after a kill during the recall of block 1: resident, and still marked
+/// as `moving`.
 fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
     let ino = bench.offline(&bench.client(), "file", data);
     assert!(bench.client().contents(ino).unwrap() == data);
@@ -178,7 +178,7 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     file.write_all(0, &newer).unwrap();
     file.close().unwrap();
     faults.resume();
-    // Waits until the recalls have ended, which are the last users of the file.
+    // Waits until the recalls, which are the last users of the file, have ended.
     while bench.tier.in_use(ino).is_some() {
         std::thread::yield_now();
     }
@@ -186,8 +186,8 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     assert_eq!(bench.offline_blocks(ino), [0_u64; 0]);
 }
 
-/// A policy does not release recalled or written files before the time set by `stay` has passed,
-/// according to their xattr. A user may release them.
+/// A policy does not release a file until the time `stay` has passed since its last recall or
+/// write, which its xattr records. A user may release the file earlier.
 #[test]
 fn recalled_file_stays_as_long_as_the_policy_says() {
     const HOUR: u64 = 3600;
@@ -206,7 +206,7 @@ fn recalled_file_stays_as_long_as_the_policy_says() {
     };
     read(&bench);
     // The xattr keeps the time of the recall even if the engine ends and the catalogue is lost. The
-    // recall may not have ended yet.
+    // shutdown waits for the recall, which may not have ended yet.
     bench.tier.shutdown().unwrap();
     bench.restart();
     bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);

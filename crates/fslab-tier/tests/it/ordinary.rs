@@ -1,5 +1,5 @@
-//! The tier of an ordinary user. The kernel restricts this user to the xattrs and directories that
-//! their permissions allow.
+//! The tier of an ordinary user. The kernel denies this user access to xattrs and directories
+//! without the needed permissions.
 
 use std::ffi::OsStr;
 use std::sync::{Arc, mpsc};
@@ -165,7 +165,8 @@ fn offline_file_that_became_read_only_is_readable() {
     assert_eq!((permissions(&bench, ino), bench.offline_blocks(ino)), (0o444, vec![]));
 }
 
-/// A caller that requests the attributes meanwhile waits until the permissions are restored.
+/// Archiving adds permissions for the owner temporarily. A caller that requests the attributes
+/// meanwhile waits until the permissions are restored.
 #[test]
 fn temporary_owner_permissions_are_never_shown() {
     let (lower, bench) = Ordinary::bench();
@@ -246,7 +247,8 @@ fn file_moved_into_a_now_inaccessible_directory_keeps_its_object() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// The tier's user may be unable to read the residency, and the other user can write to it.
+/// The tier's user may be unable to read the residency of such a file, and its new owner can change
+/// the residency. So any object that the file referred to is kept.
 #[test]
 fn a_file_that_was_given_to_another_user_keeps_its_object() {
     for mode in [0o600, 0o644] {

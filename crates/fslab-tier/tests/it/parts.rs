@@ -1,4 +1,4 @@
-//! Bundles of which only a part is known, intact or present.
+//! Bundles with members that are unrecorded, damaged or missing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,8 +82,8 @@ fn rebuild_restores_a_missing_member_and_keeps_existing_files() {
     assert_eq!(below.contents(below.lookup(Ino::ROOT, "file3").unwrap().ino).unwrap(), newer);
 }
 
-/// The tree was archived while the files were being marked. So the archived tree refers to the
-/// objects of only some of them.
+/// The tree was archived while the xattrs of the bundled files were being written. So the archived
+/// tree refers to the objects of only some of the files.
 #[test]
 fn bundle_members_that_the_tree_does_not_name_are_rebuilt() {
     let bench = two_copies();
@@ -215,8 +215,7 @@ fn with_longer_list(bench: &Bench, whole: &[u8], container: Id, more: u64) -> Ve
     [crafted, &whole[own..whole.len() - own], &[0; 100]].concat()
 }
 
-/// A malicious archive can't make the containers of another one grow, whether they are intact or
-/// not.
+/// A malicious archive can't make intact or damaged containers in another archive grow.
 #[test]
 fn forged_list_does_not_enlarge_other_copies() {
     for more in [16 << 20, 100 << 20] {
@@ -237,7 +236,7 @@ fn forged_list_does_not_enlarge_other_copies() {
     }
 }
 
-/// A container of one object is as long as this object, however long another copy is.
+/// A container with a single object is as long as the object, even if another copy is longer.
 #[test]
 fn bytes_after_an_object_are_not_copied() {
     let bench = two_copies();

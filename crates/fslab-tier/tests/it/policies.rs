@@ -369,7 +369,7 @@ fn possibly_pinned_file_stays() {
     assert_eq!(figures(&bench, &policy(RELEASE, false), GONE), [0, 1, MIB]);
 }
 
-/// Files are released together, after several of them were found.
+/// Files are collected and then released together, so a file may be pinned after it was found.
 #[test]
 fn file_pinned_after_it_was_found_stays() {
     let release = Command::Release { paths: vec![Vec::new()], keep_bytes: 0 };
@@ -386,7 +386,7 @@ fn file_pinned_after_it_was_found_stays() {
     }
 }
 
-/// The rule may require that the file is kept.
+/// If the value could be read, the rule might require that the file is kept.
 #[test]
 fn file_with_an_unreadable_rule_xattr_is_skipped_and_reported() {
     let (lower, bench) = Watched::bench(10 * MIB);

@@ -112,8 +112,8 @@ fn recalls_follow_a_custom_order_of_archive_positions() {
     let chosen = asked.split_off(1);
     assert_eq!(chosen.len(), 4);
     assert!(chosen.iter().all(|place| place.is_multiple_of(MIB)), "{chosen:?}");
-    // The first recall may have begun when others were queued already. The order goes on from its
-    // position, and then from the other end.
+    // The first recall may have begun when others were already queued. The order continues
+    // downwards from its position, and then from the highest position.
     let mut rest = chosen.clone();
     rest.sort_unstable_by_key(|place| (*place > asked[0], std::cmp::Reverse(*place)));
     assert_eq!(chosen, rest);

@@ -129,8 +129,8 @@ fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
         .unwrap()
 }
 
-/// Anybody who can write to an unencrypted archive could plant such privileges for the next
-/// rebuild.
+/// Anybody who can write to an unencrypted archive could plant set-id bits, capabilities or devices
+/// for the next rebuild.
 #[test]
 fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
     const DEVICE: u32 = 0x0103;
@@ -295,7 +295,7 @@ fn file_moved_during_a_scan_is_not_recorded_as_removed() {
 }
 
 /// An object that is being written during the walk may be recorded on its file only after the walk
-/// has passed the file.
+/// has passed the file. So the archived tree gets a lower sequence number than the object.
 #[test]
 fn archived_tree_is_older_than_pending_objects() {
     let bench = Bench::new();

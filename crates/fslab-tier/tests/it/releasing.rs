@@ -230,7 +230,7 @@ fn data_written_to_an_archived_hole_is_not_released() {
     assert!(client.contents(ino).unwrap()[5..16] == *b"first block");
 }
 
-/// `Home::read` refuses settings without copies, but other callers may use them.
+/// `Home::read` refuses a setting of 0 copies, but other callers may pass it to the engine.
 #[test]
 fn file_needs_a_copy_even_if_no_copies_are_asked_for() {
     let settings = Settings { copies: 0, ..Settings::of(TIER) };

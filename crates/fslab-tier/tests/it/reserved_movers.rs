@@ -1,4 +1,4 @@
-//! Recalling threads that are reserved for archives, which are attached and detached meanwhile.
+//! Recall threads that are reserved for archives, while archives are attached and detached.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -159,7 +159,7 @@ impl Bench {
         Self::made(lower, settings, archives, clock, Marks::Trusted)
     }
 
-    /// Makes a bench with these xattrs.
+    /// Makes a bench whose tier uses and trusts these xattrs.
     pub fn of(lower: Arc<dyn FileSystem>, settings: Settings, marks: Marks) -> Self {
         Self::made(lower, settings, 1, Arc::new(MonotonicClock), marks)
     }

@@ -164,8 +164,8 @@ impl Shelf {
     }
 }
 
-/// There are only seven recalls, because every eighth choice is the oldest recall, whatever the
-/// order.
+/// There are only seven recalls, because every eighth turn goes to the oldest recall, regardless of
+/// the order.
 #[test]
 fn bundle_is_read_once_in_order_for_any_order_of_requests() {
     let shelf = Shelf::new();
@@ -181,7 +181,7 @@ fn bundle_is_read_once_in_order_for_any_order_of_requests() {
     assert_eq!(shelf.served(), ["a2", "a3", "b0", "b1", "b2", "a0", "a1"]);
 }
 
-/// With many requests, there are recalls to choose from, and no recalling thread is idle.
+/// With many requests at once, the queue can choose the order, and no recall thread is idle.
 #[test]
 fn bulk_recall_requests_many_files_at_once() {
     let shelf = Shelf::new();

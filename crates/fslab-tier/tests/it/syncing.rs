@@ -1,4 +1,4 @@
-//! Failed syncs of lower files, and losses without a sync.
+//! Failed syncs of lower files, and losses in a power cut before a sync.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

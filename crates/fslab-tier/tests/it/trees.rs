@@ -41,8 +41,8 @@ impl Identities for Meddling {
     }
 }
 
-/// The container's identity is drawn before the version's sequence, and the object's identity after
-/// it.
+/// The tree is archived after a version got its sequence number, but before its object is in the
+/// catalogue. The test chooses the moment at which the object's identity is made.
 #[test]
 fn tree_is_older_than_a_numbered_object_not_yet_in_the_catalogue() {
     for bundled in [0, 64 << 10] {
@@ -90,7 +90,8 @@ fn tree_is_rebuilt_as_it_was_at_a_given_time() {
     put("behind", 3);
     bench.tier.archive_tree(&own_request()).unwrap();
     later();
-    // This file is newer than the archived tree, but must be restored.
+    // This version is newer than the archived tree, but must be restored, because it is older than
+    // the requested time.
     change("behind", 4);
     let time = bench.around.calendar.now();
     later();

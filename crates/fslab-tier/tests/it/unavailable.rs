@@ -62,7 +62,7 @@ impl Late {
     fn comes(&self) {
         self.place.is_there.store(true, Ordering::SeqCst);
         self.hands.turn(LOOK_EVERY);
-        // If an attempt was made just before, the next one is due later.
+        // If the engine tried to open the archive just before, its next attempt is due later.
         while self.tier.archives().len() < 2 {
             self.hands.turn(Duration::from_secs(1));
             std::thread::sleep(Duration::from_millis(1));
@@ -320,7 +320,7 @@ fn waiting_for_an_unavailable_archive_is_interruptible() {
     let read = while_it_waits(&late, ino, |signal| signal.store(1, Ordering::SeqCst));
     assert_eq!(read.err(), Some(Errno::INTR));
     let read = while_it_waits(&late, ino, |_| {
-        // A recall that a thread is processing is not cancelled.
+        // A recall that a thread is processing is not cancelled, so the command is repeated.
         while !told(&late, &Command::Queue).is_empty() {
             told(&late, &Command::Cancel { paths: vec![b"file".to_vec()] });
         }
@@ -378,7 +378,7 @@ fn postponed_recall_is_queued_again_once_its_archive_is_back() {
     });
 }
 
-/// Ends a hang when it is dropped, even after a failed test.
+/// When dropped, ends a hang, even after a failed test.
 struct Hang<'a>(&'a Place);
 
 impl<'a> Hang<'a> {

@@ -141,7 +141,7 @@ fn undeleted_file_is_durable_after_shutdown() {
     assert_eq!(lower.syncs.load(Ordering::SeqCst) - before, 1);
 }
 
-/// The file exists and refers to the object, even without some of its attributes.
+/// The undelete fails to restore some attributes, but the file exists and refers to the object.
 #[test]
 fn failed_undelete_keeps_the_object() {
     let bench = Bench::over(Arc::new(Ordinary::default()));

@@ -61,7 +61,7 @@ fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
     let lower = Arc::new(Flaky::default());
     let bench = Bench::over(lower.clone());
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // This scan ends the doubt about the catalogue.
+    // After this scan, the catalogue is no longer in doubt.
     bench.tier.scan(&own_request()).unwrap();
     let mut rows = Vec::new();
     let mut keep = |row: ObjectRow| {

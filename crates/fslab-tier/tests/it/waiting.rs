@@ -28,7 +28,7 @@ fn stalled_by(clock: Arc<dyn Clock>) -> (Bench, Ino) {
     (bench, ino)
 }
 
-/// Lets the archive respond when it is dropped, even after a failed test.
+/// When dropped, makes the archive respond again, even after a failed test.
 struct Resumes<'a>(&'a Bench);
 
 impl Drop for Resumes<'_> {

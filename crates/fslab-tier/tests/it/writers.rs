@@ -261,7 +261,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let second = world.cloned(&first, "second");
-    // Whichever copy opens the archive first becomes the writer.
+    // The first copy that opens the archive becomes the writer.
     assert_eq!(written_by(&world, &second), None);
     for _ in 0..2 {
         let refused = written_by(&world, &first).expect("a clone opened it since");
@@ -319,8 +319,8 @@ fn take_over_moves_writing_to_one_tree_and_back() {
     }
 }
 
-/// A kill left an unfinished object. Since then another tree took over the archive, so the object
-/// may exist in it.
+/// A killed engine left an unfinished object. Since then another tree has taken over the archive,
+/// so this tree can't delete the object yet.
 #[test]
 fn interrupted_upload_waits_until_the_tree_may_write_again() {
     let (world, first) = World::new();
@@ -363,8 +363,8 @@ fn tree_that_lost_its_home_or_catalogue_needs_no_take_over() {
     }
 }
 
-/// A tree whose root does not accept xattrs records nothing, and another tree may be rebuilt from
-/// its archive.
+/// A tree whose root does not accept xattrs can't record itself as the writer of its archive. A
+/// tree that is rebuilt from this archive may then only read it.
 #[test]
 fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
     let (world, first) = World::new();

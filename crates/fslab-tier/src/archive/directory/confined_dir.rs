@@ -62,7 +62,8 @@ impl ConfinedDir {
     /// `InvalidData` if it is not a regular file.
     pub(super) fn file(&self, path: &Path) -> io::Result<File> {
         // Opening a device may have side effects, and opening a pipe waits for a writer. So the
-        // type is checked first, and the same inode is opened, even if its name was replaced since.
+        // type is checked first. Then the checked inode itself is opened, even if its name now
+        // refers to another file.
         let found = self.regular(path)?;
         match File::open(format!("/proc/self/fd/{}", found.as_raw_fd())) {
             Err(error) if wants_name(&error) => {
@@ -159,13 +160,13 @@ impl ConfinedDir {
     }
 }
 
-/// Returns whether an error means that a file can't be reopened through its descriptor, only by its
-/// name. This happens if a server replaced the file, or this machine has no `/proc`.
+/// Returns whether an error means that a file can be reopened only by its name, not through its
+/// descriptor. This happens if a server replaced the file, or this machine has no `/proc`.
 fn wants_name(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }
 
-/// Returns a file if it is a regular file.
+/// Returns the given file, if it is a regular file.
 ///
 /// # Errors
 /// `InvalidData` if it is not.

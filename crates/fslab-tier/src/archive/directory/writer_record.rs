@@ -65,8 +65,8 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         return Ok(());
     }
     match write(archive, &record) {
-        // The archive keeps its previous record, which still identifies this tree. The tree still
-        // stores the opening in that record as the one before its last.
+        // The archive keeps its previous record. It still identifies this tree, because the tree
+        // stores the opening in that record as `Opening::before`.
         Err(Error::File { source, .. }) if known.is_some() => {
             tracing::info!("can't record in {} that it was opened: {source}", archive.display());
             Ok(())

@@ -1,8 +1,8 @@
 //! Attaching, retiring, draining and detaching archives while the engine runs.
 //!
-//! Each upload is registered, and then checks whether its archive still accepts copies. Detaching
-//! an archive first stops it from accepting copies, and then checks for registered uploads. So no
-//! upload to an archive is in progress once it is detached.
+//! An upload first registers itself, and then checks whether its archive accepts copies. Detaching
+//! an archive first makes it refuse copies, and then checks for registered uploads. So no upload to
+//! a detached archive is in progress.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ impl Tier {
         self.queue().resume_postponed();
     }
 
-    /// Starts recall threads until there are as many as archives, because one thread is reserved
-    /// for each archive.
+    /// Starts recall threads until there is one for each archive, because each archive reserves
+    /// one.
     fn add_movers(self: &Arc<Self>, archives: usize) {
         let movers = self.mover_count();
         // If there are no threads, recalls are disabled.
@@ -144,8 +144,7 @@ impl Tier {
     }
 
     /// Returns the number of versions that would have too few copies without an archive. Copies in
-    /// unavailable archives are not counted. Copies that another tree may delete are not counted
-    /// either.
+    /// unavailable archives, and copies that another tree may delete, are ignored.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);

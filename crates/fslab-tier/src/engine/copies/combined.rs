@@ -1,9 +1,9 @@
 //! Reads several damaged copies of an object as if they were one copy.
 //!
 //! The parts of an object are verified separately: head, tail, attributes with the hashes of the
-//! table, a page of the table, a block. Each part is read from a copy in which it is intact.
-//! Reading a damaged chunk of an encrypted copy fails, so such copies are combined chunk by chunk.
-//! A block can then be intact although each copy lacks some of its chunks.
+//! table, a page of the table, a block. Each part is read from a copy in which it is intact. A
+//! damaged chunk of an encrypted copy is unreadable, so encrypted copies are combined chunk by
+//! chunk. A block can then be read even if no single copy has all of its chunks.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

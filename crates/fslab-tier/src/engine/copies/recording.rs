@@ -2,7 +2,7 @@
 //!
 //! 1. The whole container is copied unchanged to the other archive, and the object is read back
 //!    from it.
-//! 2. The archive is recorded in the file's xattr, if the file is at the path in its row.
+//! 2. The archive is recorded in the file's xattr, if the file is still at the path in its row.
 //! 3. The archive is recorded in the catalogue. A scan adds the archive to the xattr of a renamed
 //!    file.
 //!

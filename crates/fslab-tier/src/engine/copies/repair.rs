@@ -2,9 +2,9 @@
 //! another archive.
 //!
 //! The other parts are kept as far as they can be read, because they may be the only intact copies
-//! of other objects in the bundle. The damaged copy may be truncated, so the length of a bundle
-//! comes from its own list. The list in another archive is used only if that list is missing. So a
-//! malicious archive can't make containers in other archives grow.
+//! of other objects in the bundle. The damaged copy may be truncated, so the length of a bundle is
+//! read from the bundle's list of members. The list in another archive is used only if the damaged
+//! copy has none. So a malicious archive can't make containers in other archives grow.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -101,11 +101,11 @@ impl Repair<'_> {
     /// are missing or damaged in both become zeros; their object is reported as damaged. If an
     /// archive does not respond, the repair fails, because that archive may still have the bytes.
     ///
-    /// Two kinds of errors may be temporary. If zeros were written after them, they could replace
-    /// the only intact bytes. After a read error (`EIO`) of the damaged copy, the bytes must come
-    /// from the other archive. If a copy is repaired from another part of itself, all its chunks
-    /// must be decryptable. A chunk that can't be decrypted may be intact in the archive and have
-    /// been changed only in transit.
+    /// Two kinds of errors may be temporary. No zeros are written after them, because the zeros
+    /// could replace the only intact bytes. After a read error (`EIO`) of the damaged copy, the
+    /// bytes must come from the other archive. The second kind is a chunk that can't be decrypted:
+    /// it may be intact in the archive and changed only in transit. If a copy is repaired from
+    /// another part of itself, such a chunk makes the repair fail.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),
@@ -133,7 +133,7 @@ fn is_unreadable(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::IO)
 }
 
-/// Whether an error means that the bytes are missing or damaged.
+/// Returns whether an error means that the bytes are missing or damaged.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
 }

@@ -73,9 +73,9 @@ impl Tier {
         self.read_copies(request, limit, None, heard)
     }
 
-    /// Copies the contents of an archive to others, until each version has as many copies elsewhere
-    /// as the tier requires. A copy elsewhere is counted only after it was verified. The archive
-    /// itself is read only if another copy is missing or damaged.
+    /// Copies the contents of an archive to other archives, until these have as many copies of each
+    /// version as the tier requires. Their copies are verified before they are counted. The drained
+    /// archive itself is read only if another copy is missing or damaged.
     ///
     /// # Errors
     /// The errors of [`Self::scrub_within`].
@@ -263,7 +263,7 @@ impl Scrub<'_> {
         archives
     }
 
-    /// Makes copies in other archives until there are as many as required.
+    /// Makes copies in other archives until the required number of copies exists.
     fn make_missing(
         &mut self,
         row: &ObjectRow,
@@ -321,7 +321,8 @@ impl Scrub<'_> {
 
     /// Verifies and repairs the lists of a bundle's members. Without the lists, the members can be
     /// found only with the catalogue. A damaged list is repaired from an intact list of any copy.
-    /// Only if a copy has no intact list, another copy's list determines its contents.
+    /// The contents of a copy are determined by its own list, or by another copy's list if its own
+    /// lists are damaged.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
         let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
@@ -349,8 +350,8 @@ impl Scrub<'_> {
         };
         let places = list_places(&contents, location.container);
         let root = places.iter().find_map(|place| whole_list(teller, place).ok());
-        // The other archives are tried first, because they may also have further bytes that this
-        // copy lacks.
+        // Another archive is preferred as the source of the list, because the repair also takes
+        // other bytes from the source that this copy lacks.
         let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
         let whole = others
             .flat_map(|other| places.map(|place| (other, place)))
@@ -417,8 +418,7 @@ impl Scrub<'_> {
         self.tell(told, path).map(|()| is_whole)
     }
 
-    /// Reports that an archive became unavailable; does so once for each archive, not for each of
-    /// its copies.
+    /// Reports that an archive became unavailable, once for each archive.
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.unavailable.insert(archive.clone()) {
@@ -429,8 +429,8 @@ impl Scrub<'_> {
     }
 }
 
-/// Whether every copy was verified and is damaged or missing. A copy that was not read, for example
-/// in an unavailable archive, may be intact.
+/// Returns whether every copy was verified and is damaged or missing. A copy that was not read, for
+/// example in an unavailable archive, may be intact.
 fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     let is_lost = |error: &Error| match error {
         Error::Damaged { .. } => true,
@@ -443,7 +443,7 @@ fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
 }
 
-/// Whether an archive accepts no more data, because it is full, over quota or read-only.
+/// Returns whether an archive accepts no more data, because it is full, over quota or read-only.
 fn is_full(error: &Error) -> bool {
     use fslab_vfs::Errno;
     let Error::Archive { source, .. } = error else { return false };
@@ -456,7 +456,7 @@ fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
     [0, contents.length() - length].map(|offset| Location { container, offset, length })
 }
 
-/// Whether a copy of a bundle has both of its lists, intact and equal.
+/// Returns whether a copy of a bundle has both of its lists, intact and equal.
 fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
     let both = |contents: Contents| {
         let [first, last] = list_places(&contents, member.container);

@@ -56,8 +56,8 @@ impl Tier {
     }
 
     /// Returns the attributes of an inode as the mount shows them. A file with offline bytes is
-    /// shown with at least one block. If a kill during a recall left a wrong modification time, the
-    /// right one is shown.
+    /// shown with at least one block. If the engine was killed during a recall and left a wrong
+    /// modification time, the right time is shown.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -64,7 +64,7 @@ impl Tier {
         None
     }
 
-    /// Whether the bytes of a block are neither in the lower file nor in memory.
+    /// Returns whether the bytes of a block are neither in the lower file nor in memory.
     pub(in crate::engine) fn is_missing(&self, known: &KnownResidency, block: u64) -> bool {
         known.offline.contains(block)
             && !(self.settings.read_only && self.files.cache.get(known, block).is_some())

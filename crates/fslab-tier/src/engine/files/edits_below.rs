@@ -8,7 +8,7 @@
 //!
 //! A file without holes may have been rewritten completely, including zeros. Then none of its
 //! blocks is offline. It is treated as rewritten only if its modification time or size differs, and
-//! the engine has neither changed nor moved its bytes.
+//! its residency records neither a change nor an unfinished recall or release.
 
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ impl<'a> DataBelow<'a> {
         Ok(self.own.next_run(0)?.is_some_and(|data| data.start == 0 && data.end >= self.size))
     }
 
-    /// Whether a file without holes was rewritten completely. A short file may have no hole
+    /// Returns whether a file without holes was rewritten completely. A short file may have no hole
     /// although it was only appended to, or changed in place within its only page.
     fn is_rewritten(&self) -> Result<bool> {
         let is_appended = self.start_of(&(0..self.size))? == self.archived;
@@ -85,7 +85,7 @@ impl<'a> DataBelow<'a> {
         Ok(())
     }
 
-    /// Returns the start of the data after the zeros that may pad its first page.
+    /// Returns the offset at which the data starts, after any zeros that pad its first page.
     fn start_of(&self, data: &Range<u64>) -> Result<u64> {
         let page = (data.start / self.page_bytes + 1) * self.page_bytes;
         let end = page.min(data.end).min(self.archived);
@@ -102,7 +102,7 @@ impl<'a> DataBelow<'a> {
         })
     }
 
-    /// Returns the end of the data before the zeros that may pad its last page.
+    /// Returns the offset at which the data ends, before any zeros that pad its last page.
     fn end_of(&self, data: &Range<u64>) -> Result<u64> {
         let is_cut = data.end == self.size && self.size != self.archived;
         if data.end > self.archived || is_cut {
@@ -135,8 +135,8 @@ impl Tier {
     ) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
-        // The test is skipped for a file recorded as changed or moving, because its time may differ
-        // anyway. It is also skipped for a poisoned file, in which each edit is recognized
+        // The test is skipped for a file recorded as changed or `moving`, because its time may
+        // differ anyway. It is also skipped for a poisoned file, in which each edit is recognised
         // separately.
         let is_plain = known.offline.is_empty() || recorded.is_poisoned();
         if is_plain || is_said || is_same(recorded, attr) {
@@ -171,7 +171,7 @@ impl Tier {
 
     /// Returns the offline blocks of a file, and the number of bytes in them that were written in
     /// the lower directory. A rewritten file has no offline blocks. A file that is in use, or
-    /// recorded as changed or moving, is not examined.
+    /// recorded as changed or `moving`, is not examined.
     pub(in crate::engine) fn offline_below(
         &self,
         attr: &Attr,
@@ -193,8 +193,8 @@ impl Tier {
         Ok((known.offline, edited_bytes))
     }
 
-    /// Whether a file was changed since it was archived. Its size and time reveal changes in the
-    /// lower directory, unless the engine uses the file or a recall was interrupted.
+    /// Returns whether a file was changed since it was archived. Its size and time reveal changes
+    /// in the lower directory, unless the engine uses the file or a recall was interrupted.
     pub(crate) fn is_changed(&self, known: &Residency, attr: &Attr) -> bool {
         let was_moving = known.moving && attr.size == known.version.size;
         let is_told = was_moving || self.in_use(attr.ino).is_some();
@@ -265,7 +265,8 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether the lower file system distinguishes holes from data, tested with a temporary file.
+    /// Returns whether the lower file system distinguishes holes from data, tested with a temporary
+    /// file.
     fn tells_holes(&self) -> bool {
         let ask = || match has_hole(&*self.lower, &self.request()) {
             Ok(has_hole) => has_hole,
@@ -278,7 +279,7 @@ impl Tier {
     }
 }
 
-/// Whether size and modification time are those of the archived version.
+/// Returns whether size and modification time are those of the archived version.
 pub(in crate::engine) fn is_same(recorded: &Residency, attr: &Attr) -> bool {
     (attr.modified, attr.size) == (recorded.version.modified, recorded.version.size)
 }
@@ -287,7 +288,8 @@ fn is_not_told(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)
 }
 
-/// Whether the lower file system reports a hole in a new file that was extended without writing.
+/// Returns whether the lower file system reports a hole in a new file that was extended without
+/// writing.
 fn has_hole(lower: &dyn FileSystem, request: &Request) -> Result<bool> {
     let (entry, opened) = lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
     let (ino, handle) = (entry.attr.ino, opened.handle);

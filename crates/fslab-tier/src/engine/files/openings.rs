@@ -34,8 +34,8 @@ impl Tier {
         state.handles += 1;
         state.writers += usize::from(mode.writes());
         if truncates && let Err(error) = self.emptied(&mut state) {
-            // The error is only logged, because blocks past the end, which the xattr still records,
-            // are ignored.
+            // The error is only logged: the xattr still records blocks past the end as offline, but
+            // they are ignored.
             let name = self.name(file.ino());
             tracing::warn!(%error, "{name}: can't update its residency xattr");
         }
@@ -68,9 +68,9 @@ impl Tier {
         }
     }
 
-    /// Whether the file is unchanged since it was archived, and every later write would change its
-    /// modification time. The daemon does not see writes that the kernel makes directly to the
-    /// lower file; only the modification time reveals them.
+    /// Returns whether the file is unchanged since it was archived, and every later write would
+    /// change its modification time. The daemon does not see writes that the kernel makes directly
+    /// to the lower file; only the modification time reveals them.
     fn would_show_a_write(&self, state: &FileState) -> bool {
         let Some(known) = state.known() else { return false };
         let (now, modified) = (self.around.calendar.now(), known.recorded.version.modified);
@@ -90,7 +90,7 @@ impl Tier {
         self.change_mark(state, Durable::Later, |residency| residency.changed = false)
     }
 
-    /// Whether a file was never archived, so that the engine need not handle it.
+    /// Returns whether a file was never archived, so that the engine need not handle it.
     pub(crate) fn is_plain(&self, file: &TieredFile) -> Result<bool> {
         Ok(self.state(file)?.known().is_none())
     }

@@ -112,9 +112,9 @@ impl Tier {
         }
     }
 
-    /// Whether a file's residency refers to an object, or may do so because it is unreadable. The
-    /// object must then be kept. The caller keeps a lookup reference to the inode, so the file is
-    /// found under any name.
+    /// Returns whether a file's residency refers to an object, or may do so because it is
+    /// unreadable. The object must then be kept. The caller keeps a lookup reference to the inode,
+    /// so the file is found under any name.
     pub(in crate::engine) fn may_name(&self, ino: Ino, object: Id) -> bool {
         match self.residency_below(ino) {
             Ok(known) => known.is_some_and(|known| known.version.object == object),
@@ -183,9 +183,9 @@ impl Tier {
     /// Repairs a modification time that a crash left wrong, and finds changes made in the lower
     /// directory.
     ///
-    /// If blocks were being moved, a different time may come from writing such a block, or from a
-    /// later change in the lower directory. So the file is treated as changed. Its time is restored
-    /// only after this is durably recorded, because only the time reveals a change.
+    /// After an interrupted recall or release, a different time may come from that operation, or
+    /// from a later change in the lower directory. So the file is treated as changed. Its time is
+    /// restored only after this is durably recorded, because only the time reveals a change.
     pub(super) fn repair_times(
         &self,
         ino: Ino,
@@ -228,8 +228,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Updates the xattr before a file grows. Otherwise blocks that the xattr records as offline at
-    /// or past the present end would be recalled into the new part.
+    /// Updates the xattr before a file grows, if it still records blocks at or past the present end
+    /// as offline. Otherwise these blocks would be recalled into the new part.
     pub(super) fn record_before_growth(&self, state: &mut FileState, size: u64) -> Result<()> {
         if state.known().is_some_and(|known| names_too_much(known, size)) {
             if let Some(known) = state.known_mut() {
@@ -241,8 +241,8 @@ impl Tier {
     }
 }
 
-/// Whether the xattr wrongly records blocks past the end of a file, or its incomplete last block,
-/// as offline.
+/// Returns whether the xattr wrongly records blocks past the end of a file, or its incomplete last
+/// block, as offline.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }

@@ -2,9 +2,9 @@
 //!
 //! The kernel reports lost writes only once; later syncs report success. Blocks that the xattr
 //! records as offline are safe, because archives still contain them. So after a failed sync, no
-//! other block is recorded as resident until the file's last user has left and the file is examined
-//! again. The kernel's cached pages are dropped, because a recall would treat lost bytes in them as
-//! edits.
+//! further blocks are recorded as resident until the file's last user has left and the file is
+//! examined again. The kernel's cached pages are dropped, because a recall would treat lost bytes
+//! in them as edits.
 
 use std::sync::atomic::Ordering;
 
@@ -28,8 +28,8 @@ impl Tier {
     }
 
     /// Makes everything in the lower tree durable. After a failure, the files of a bundle are
-    /// synced one by one until the next start. The kernel reports each failed write only once here,
-    /// but again when its file is synced.
+    /// synced one by one until the next start. The kernel reports a failed write to only one
+    /// `syncfs`, but reports it again when the file itself is synced.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -295,9 +295,9 @@ impl Tier {
 /// Maximum number of bytes that one call copies; the caller then calls again.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
-/// Returns the blocks that must be recalled next before a change. The offline edges come first, one
-/// by one. If the file then still has as many runs of offline blocks as the xattr can record, the
-/// smallest run comes next.
+/// Returns the blocks to recall next before a change: first the offline edges, one by one. If the
+/// file then still has as many runs of offline blocks as the xattr can record, the smallest run is
+/// recalled, too.
 fn missing(state: &FileState, change: Change, size: u64) -> Option<Range<u64>> {
     let offline = &state.known()?.offline;
     let edge = change.edges(size).find(|block| offline.contains(*block));

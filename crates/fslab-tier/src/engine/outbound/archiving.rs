@@ -1,7 +1,7 @@
 //! Archiving a file. Its offline blocks are read from archives and remain offline.
 //!
 //! 1. The catalogue records the object as pending, so that it is found after a crash.
-//! 2. The file is written to as many archives as copies are required, and read back from each.
+//! 2. The file is written to the required number of archives, and read back from each.
 //! 3. The file is synced, and its xattr durably refers to the new version, unless a change of the
 //!    file has begun meanwhile.
 //! 4. The catalogue records the object as the latest version of the file, and the previous one as
@@ -208,10 +208,10 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether a file needs no new copies. Copies in an unavailable archive are counted, because
-    /// the archive is expected to return. Copies in an archive that another tree writes to are
-    /// counted only if the file has offline blocks. New copies of these blocks would have to be
-    /// read from archives, so they are left to a scrub.
+    /// Returns whether a file needs no new copies. Copies in an unavailable archive are counted,
+    /// because the archive is expected to return. Copies in an archive that another tree writes to
+    /// are counted only if the file has offline blocks. Copying these blocks means reading them
+    /// from archives, which is left to a scrub.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());

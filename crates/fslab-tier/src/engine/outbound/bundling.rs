@@ -2,9 +2,9 @@
 //!
 //! 1. The files are read, several at once; a file that changes while it is read is skipped.
 //! 2. The catalogue records all objects of the bundle as pending, in one step.
-//! 3. The bundle is written to as many archives as copies are required, and read back from each.
-//! 4. The files' xattrs durably refer to the new versions, except for files of which a change has
-//!    begun (`marking`).
+//! 3. The bundle is written to the required number of archives, and read back from each.
+//! 4. The files' xattrs durably refer to the new versions, except for files that a program has
+//!    begun to change (`marking`).
 //! 5. The catalogue records the objects as the latest versions of their files, in one step.
 
 use std::collections::HashMap;
@@ -28,24 +28,24 @@ use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
 
-/// Upper limit of the setting for the maximum size of bundled files, in bytes.
+/// The highest permitted setting for the maximum size of bundled files, in bytes.
 pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 
 /// Bundles with fewer files than this are read, encoded and recorded by one thread.
 pub(super) const SHARED_MIN: usize = 64;
 
-/// Number of files that [`READERS`] threads get together.
+/// Number of files that [`READERS`] threads read in parallel before they are bundled.
 const READ_TOGETHER: usize = 256;
 
-/// Number of threads that read files. It does not depend on the processors, because they mostly
-/// wait for the disk.
+/// Number of threads that read files. It does not depend on the number of processors, because these
+/// threads mostly wait for the disk.
 const READERS: usize = 8;
 
 /// A bundle is archived once it has this many bytes of files.
 const BUNDLE_BYTES: usize = 8 << 20;
 
-/// A bundle is archived once its first file has waited this long, even if the bundle is small. A
-/// waiting file can be neither archived by other callers nor released.
+/// A bundle is archived once its first file has waited this long, even if the bundle is small.
+/// While a file waits, other callers can't archive or release it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A file in a bundle that is being collected.
@@ -111,11 +111,11 @@ pub struct Archiver<'a> {
     /// Files that were not read yet.
     waiting: Vec<Job>,
     gathered: Vec<Gathered>,
-    /// The waiting and the gathered files.
+    /// The inodes and names of the waiting and the gathered files.
     names: Names,
-    /// Bytes of these files.
+    /// Total bytes of the waiting and the gathered files.
     bytes: usize,
-    /// When the first of these files was added, in nanoseconds of the engine's clock.
+    /// Time at which the first of them was added, in nanoseconds of the engine's clock.
     since_ns: u64,
 }
 
@@ -154,8 +154,8 @@ impl Archiver<'_> {
         }
         if self.bundled == 0 || size > self.bundled {
             if size >= BUNDLE_BYTES as u64 {
-                // The gathered files are archived first, because copying this file may take hours.
-                // Meanwhile they could be neither archived nor released.
+                // The gathered files are archived first, because copying this large file may take
+                // hours. The gathered files could not be released meanwhile.
                 self.finish(told)?;
             }
             let archived = self.tier.archive_within(ino, path, self.pace);
@@ -268,7 +268,7 @@ impl Archiver<'_> {
         let inos = gathered.iter().map(|gathered| gathered.job.file().ino());
         let names = inos.filter_map(|ino| self.names.remove_entry(&ino)).collect();
         self.bytes = 0;
-        // The remaining files were submitted later.
+        // Restarts the waiting time, because the remaining files were submitted later.
         self.since_ns = self.tier.around.clock.now_ns();
         if gathered.is_empty() {
             return Ok(());

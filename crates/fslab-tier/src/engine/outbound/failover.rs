@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::Version;
 
-/// The time during which a failed archive is used only if there are too few others.
+/// Back-off time of a failed archive. Meanwhile, the archive is used only if there are too few
+/// others.
 const REST: Duration = Duration::from_secs(10 * 60);
 
 /// Failed archives, each with the end of its back-off in nanoseconds of the engine's clock.
@@ -63,8 +64,8 @@ impl Tier {
     }
 
     /// Calls `copy` with the archives that are to receive copies. If an archive fails, calls `copy`
-    /// again with others, as long as there are enough. Before `copy` returns an error, it must
-    /// delete the partial copies.
+    /// again with other archives, as long as enough are left. Before `copy` returns an error, it
+    /// must delete the partial copies.
     pub(in crate::engine) fn with_copy_targets<T>(
         &self,
         mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,
@@ -158,7 +159,7 @@ pub(in crate::engine) fn check_writable(archive: &Arc<dyn Archive>) -> Result<()
     Err(Error::OthersArchive { archive: archive.label().to_owned(), why })
 }
 
-/// Returns the target archive to which an error belongs, whether writing or reading back failed.
+/// Returns the target archive whose write or read-back failed with this error.
 fn failed_target(error: &Error, copy_targets: &[Arc<dyn Archive>]) -> Option<Id> {
     let (Error::Archive { archive, .. } | Error::Damaged { archive, .. }) = error else {
         return None;

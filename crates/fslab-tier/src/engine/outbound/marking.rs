@@ -1,8 +1,8 @@
 //! Marking: records in the xattrs of files that they are archived.
 //!
-//! The bytes of a file are durable before its xattr refers to their archived version, and the xattr
-//! is durable before the catalogue treats the previous version as replaced. Two syncs of each file
-//! would do this. For a bundle of many files, two syncs of the whole lower tree are faster.
+//! The bytes of a file are durable before its xattr refers to their archived version. The xattr is
+//! durable before the catalogue treats the previous version as replaced. This order needs two syncs
+//! of each file. For a bundle of many files, two syncs of the whole lower tree are faster.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ impl Tier {
         let are_together = archived.len() >= self.settings.synced_together
             && self.lower.syncs_whole_tree()
             && !self.outbound.syncs_one_by_one.load(Ordering::SeqCst);
-        // If the sync of the tree fails, syncs of each file show which of them are affected.
+        // If the sync of the tree fails, a sync of each file shows which files are affected.
         if !are_together || self.sync_tree().is_err() {
             return archived.iter().map(|(job, row)| self.mark(job, row)).collect();
         }
@@ -58,7 +58,8 @@ impl Tier {
     }
 
     /// Writes the xattr of a file after a sync of the tree. The caller makes the xattr durable. The
-    /// sync has covered the bytes of an unchanged file, except blocks that were recalled since.
+    /// bytes of an unchanged file are durable since that sync, except blocks that were recalled
+    /// later.
     fn write_mark_unsynced(&self, job: &Job, row: &ObjectRow) -> Result<()> {
         let below = || Error::below(&job.path);
         let mut state = self.unchanged(job)?;
@@ -83,8 +84,8 @@ impl Tier {
 
     /// Writes the xattr of an archived file. The caller makes it durable.
     fn write_archived(&self, state: &mut FileState, job: &Job, row: &ObjectRow) -> Result<()> {
-        // The new version contains all bytes. So resident blocks between runs may be recorded as
-        // offline to make the runs fit.
+        // The new version contains all bytes. So resident blocks between two runs may be recorded
+        // as offline, which joins the runs until they fit into the xattr.
         let offline = state.known().map(|known| known.offline.joined(PIECES_MAX));
         let recorded = state.recorded();
         let residency = Residency {

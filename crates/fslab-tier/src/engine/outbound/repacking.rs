@@ -41,13 +41,13 @@ struct Needed {
     is_live: bool,
 }
 
-/// Whether a file may refer to an object, according to the catalogue.
+/// Returns whether a file may refer to an object, according to the catalogue.
 fn is_live(row: &ObjectRow) -> bool {
     matches!(row.state, ObjectState::Live | ObjectState::Pending)
 }
 
 impl Tier {
-    /// Repacks bundles of which less than half is needed; returns their number.
+    /// Repacks bundles in which less than half of the bytes are needed; returns their number.
     pub(in crate::engine) fn repack(self: &Arc<Self>, request: &Request) -> Result<u64> {
         let mut repacked = 0;
         for (container, rows) in self.mostly_unneeded()? {
@@ -63,8 +63,8 @@ impl Tier {
         Ok(repacked)
     }
 
-    /// Returns the bundles of which less than half is needed, with the rows of their live and
-    /// pending objects.
+    /// Returns the bundles in which less than half of the bytes are needed, with the rows of their
+    /// live and pending objects.
     fn mostly_unneeded(&self) -> Result<HashMap<Id, Vec<ObjectRow>>> {
         let mut needed: HashMap<Id, Needed> = HashMap::new();
         self.catalogue.for_each(&mut |row| {
@@ -166,9 +166,9 @@ impl Tier {
         Ok(Some(Moving { old, found, contents }))
     }
 
-    /// Returns a row with the present state of its object. A live row whose file refers to another
-    /// object is first recorded as replaced, because its object can't be moved. Archiving during a
-    /// scan can leave such a row.
+    /// Returns a row with the present state of its object. If the file of a live row refers to
+    /// another object, the row is first recorded as replaced, because its object can't be moved.
+    /// Archiving a file during a scan can leave such a row.
     fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
         let object = row.version.object;
         let names_another =
@@ -232,10 +232,11 @@ impl Tier {
         let is_left_alone = state.is_archiving || state.sync_failed;
         let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
         self.check_open()?;
-        // A modification time that was set after archiving belongs to the version, too. It is not
-        // in the catalogue, so the time in the xattr is kept.
+        // Keeps the modification time in the xattr. A program may have set it after archiving,
+        // which the catalogue does not record.
         let version = Version { modified: known.recorded.version.modified, ..to.clone() };
-        // Otherwise the sync of the tree makes the new locations durable.
+        // `Later` is sufficient if the following sync of the whole tree makes the new locations
+        // durable.
         let durable = if self.lower.syncs_whole_tree() { Durable::Later } else { Durable::Now };
         let written = self.change_mark(&mut state, durable, |known| known.version = version);
         written.map_err(Error::below(b""))?;

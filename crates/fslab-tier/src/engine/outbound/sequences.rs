@@ -1,6 +1,6 @@
 //! Sequence numbers of versions that are being uploaded. A tree that is archived during an upload
-//! must get a lower number than the upload. Otherwise a rebuild would treat a version that is
-//! missing in the archived tree as older than that tree, and omit it.
+//! must get a lower number than the upload. Otherwise the uploaded version, which is missing in the
+//! archived tree, would seem older than that tree, and a rebuild would omit it.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +29,8 @@ impl Tier {
         Ok(ReservedSequence { sequences: &self.outbound.sequences, number })
     }
 
-    /// Returns a number that is less than the numbers of all versions that are being uploaded. Each
-    /// number that was drawn before the first of these uploads is at most this number.
+    /// Returns a number that is lower than those of all versions being uploaded, but not lower than
+    /// the numbers that were drawn before the first of these uploads.
     pub(in crate::engine) fn sequence_below_pending(&self) -> Result<u64> {
         let under_way = self.outbound.sequences.0.lock();
         let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;

@@ -30,8 +30,8 @@ impl Lanes {
         self.reserved.remove(&archive);
     }
 
-    /// Whether a free thread may serve an archive. An archive gets a second thread only if one free
-    /// thread remains for each other archive that no thread serves.
+    /// Returns whether a free thread may serve an archive. An archive gets a second thread only if
+    /// one free thread remains for each other archive that no thread serves.
     pub(super) fn may_enter(&self, archive: Id) -> bool {
         let is_idle = |other: &&Id| **other != archive && !self.busy.contains_key(*other);
         let reserved = self.reserved.iter().filter(is_idle).count();

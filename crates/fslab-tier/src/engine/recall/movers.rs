@@ -137,8 +137,8 @@ impl Tier {
         let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
         recall.is_begun.store(false, Ordering::SeqCst);
         if recall.waiters() > 0 && self.recalls.queue.postpone(recall, until_ns) {
-            // If an archive became available just before this recall was postponed, only the
-            // recalls postponed earlier were requeued.
+            // An archive may have become available just before this recall was postponed. That has
+            // requeued only recalls postponed earlier, so this recall is requeued here.
             let is_back =
                 |known: &KnownResidency| !self.holders(&known.recorded.version).is_empty();
             if state.known().is_some_and(is_back) {
@@ -285,8 +285,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Marks a file as moving before a block is written. Writing changes the modification time; if
-    /// a kill leaves it changed, the mark shows that it must be restored.
+    /// Marks a file as `moving` before a block is written. Writing changes the modification time.
+    /// If the engine is killed before it restores the time, the mark shows that the time is wrong.
     fn mark_moving(&self, state: &mut FileState) -> Result<()> {
         if state.recorded().is_none_or(|recorded| recorded.changed || recorded.moving) {
             return Ok(());
@@ -324,8 +324,8 @@ fn fill_whole(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
 }
 
 /// Writes the pieces that are not all zeros. In a poisoned file, runs of zero pieces are punched;
-/// the whole block is never punched first. So a kill never leaves zeros where the archived file has
-/// other bytes.
+/// the whole block is never punched first. So a killed engine never leaves zeros where the archived
+/// file has other bytes.
 fn fill_pieces(own: &OwnFile, offset: u64, bytes: &[u8], is_poisoned: bool) -> Result<()> {
     let pieces = bytes.chunks(PIECE).map(|piece| (is_zero(piece), piece.len()));
     let mut runs: Vec<(bool, Range<usize>)> = Vec::new();

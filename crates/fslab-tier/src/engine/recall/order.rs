@@ -67,7 +67,7 @@ impl Order for Fifo {
 }
 
 /// Serves recalls by ascending position. After the highest position, the lowest one comes next. So
-/// a bundle is read once from beginning to end, in whatever order its files were requested.
+/// a bundle is read once from beginning to end, regardless of the order of the requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sweep;
 

@@ -183,7 +183,7 @@ impl Pending {
     }
 
     /// Returns a user's surplus recalls that no program waits for: all postponed ones, and in each
-    /// class the oldest in excess of [`OF_A_USER_MAX`].
+    /// class the oldest queued ones beyond the limit [`OF_A_USER_MAX`].
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         let own = self.classes.values().filter_map(|users| users.by_user.get(&user));
         let surplus = own.flat_map(|own| {

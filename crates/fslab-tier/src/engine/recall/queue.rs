@@ -98,8 +98,8 @@ impl Queue {
     }
 
     /// Moves a recall to a more urgent class, unless it has begun. A postponed recall is also
-    /// requeued, because the time limit of the program that now waits for it may be earlier.
-    /// Read-ahead does not requeue a postponed recall.
+    /// requeued, because the program that now waits for it may reach its time limit before the
+    /// postponement ends. Read-ahead does not requeue a postponed recall.
     pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {
@@ -146,7 +146,7 @@ impl Queue {
     }
 
     /// Returns a user's surplus recalls that no program waits for: all postponed ones, and in each
-    /// class the oldest in excess of [`OF_A_USER_MAX`].
+    /// class the oldest queued ones beyond the limit [`OF_A_USER_MAX`].
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         self.waiting.lock().surplus(user)
     }
@@ -196,7 +196,8 @@ mod tests {
         assert_eq!(blocks(pending(Arc::new(Fifo), &asked)), [6, 2, 5, 3, 4, 1]);
     }
 
-    /// Recalls of the less urgent classes are served although programs keep requesting urgent ones.
+    /// Recalls of the less urgent classes are served even while programs keep requesting urgent
+    /// ones.
     #[test]
     fn every_recall_is_served_eventually() {
         let mut pending =

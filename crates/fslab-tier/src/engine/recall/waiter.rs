@@ -10,7 +10,8 @@ use crate::engine::recall::queue::Queue;
 use crate::engine::recall::waiting::{Recall, WaitingFor};
 
 /// A registered waiting process; dropping this removes the registration. It is created while the
-/// file's state is locked, so that no thread cancels the recall as unneeded before this.
+/// file's state is locked, so that no thread cancels the recall as unneeded before the
+/// registration.
 pub(super) struct Waiter {
     pub(super) recall: Arc<Recall>,
     queue: Arc<Queue>,
@@ -50,8 +51,8 @@ impl Waiter {
         }
     }
 
-    /// Whether the caller must stop waiting, because it can continue with other files and the
-    /// recall was postponed during the wait.
+    /// Returns whether the caller must stop waiting, because it can continue with other files and
+    /// the recall was postponed during the wait.
     pub(super) fn goes_on(&self) -> bool {
         self.class != Class::Waiting
             && self.recall.times_postponed.load(Ordering::SeqCst) > self.times_postponed

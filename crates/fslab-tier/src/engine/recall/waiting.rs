@@ -87,7 +87,7 @@ impl Recall {
         self.waiters.lock().by_number.values().map(|(who, _)| *who).collect()
     }
 
-    /// Whether a thread is already reading the block.
+    /// Returns whether a thread is already reading the block.
     pub(crate) fn is_begun(&self) -> bool {
         self.is_begun.load(Ordering::SeqCst)
     }

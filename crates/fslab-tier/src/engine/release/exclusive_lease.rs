@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 
 /// Number of pauses to wait for others to close the file. The first is 1 ms and each is twice as
-/// long as the one before, 63 ms in total. Two short uses end within this time. First, the kernel
-/// may release a file shortly after `close` has returned. Second, a process that is being started
-/// shares its parent's open files for a moment.
+/// long as the one before, 63 ms in total. Two kinds of short use end within this time. First, the
+/// kernel may release a file shortly after `close` has returned. Second, a process that is being
+/// started shares its parent's open files for a moment.
 const PAUSES: u32 = 6;
 
 /// Whether the lower file system supports leases, as far as that is known.
@@ -27,7 +27,7 @@ const PAUSES: u32 = 6;
 pub(super) struct LeaseSupport {
     /// Whether a lease was granted.
     has_leased: AtomicBool,
-    /// Whether a missing lease was logged.
+    /// Whether the lack of leases was logged.
     lacks_leases: AtomicBool,
 }
 
@@ -98,9 +98,9 @@ impl Tier {
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
-    /// Whether the lower file system grants leases on files that are not open elsewhere. Some
-    /// network file systems grant them only if the server confirms that. If leases can't be tested
-    /// now, the result is `true`.
+    /// Returns whether the lower file system grants leases on files that are not open elsewhere.
+    /// Some network file systems grant them only with the consent of the server. If leases can't be
+    /// tested now, the result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
@@ -119,7 +119,7 @@ impl Tier {
     }
 }
 
-/// Whether an error means that leases are not supported, or not permitted to this user.
+/// Returns whether an error means that leases are not supported, or not permitted to this user.
 fn is_lack(errno: Errno) -> bool {
     use Errno as E;
     matches!(errno, E::INVAL | E::OPNOTSUPP | E::NOSYS | E::NOLCK | E::ACCESS | E::AGAIN)

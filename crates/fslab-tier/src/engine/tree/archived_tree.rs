@@ -30,7 +30,7 @@ use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
 use crate::stored::{Attributes, TreeEntry, Version};
 
-/// Number of newest archived trees that each archive keeps, however old they are.
+/// Number of newest archived trees that each archive keeps regardless of their age.
 const TREES_KEPT: usize = 3;
 
 const DAY_SECONDS: i64 = 24 * 3600;
@@ -58,8 +58,7 @@ struct Entries {
 }
 
 impl Tier {
-    /// Writes the names and attributes of the present tree to as many archives as copies are
-    /// required.
+    /// Writes the names and attributes of the present tree to the required number of archives.
     ///
     /// # Errors
     /// Errors of the lower file system and of archives.
@@ -130,7 +129,7 @@ impl Tier {
         entries.spool.put(&TreeEntry { attributes, size: attr.size, archived }.encode())
     }
 
-    /// Whether a renamed inode still has the name under which it was found after the walk.
+    /// Returns whether a renamed inode still has the name under which it was found after the walk.
     fn is_still_there(&self, place: &WalkEntry<'_>) -> bool {
         let found = Found::at(&self.lower, place.path);
         found.is_ok_and(|found| found.ino() == place.found.ino())
@@ -143,8 +142,8 @@ impl Tier {
 
     /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
     /// objects that may be missing in the archived tree, such as uploads in progress during the
-    /// walk. Versions that are only being moved to another object are ignored, because they are not
-    /// newer, and a rebuild finds them in either place. If they counted, they would lower the
+    /// walk. Versions that repacking is copying to a new object are ignored, because they are not
+    /// newer, and a rebuild finds them in either object. If they counted, they would lower the
     /// number and make the archived tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
@@ -228,8 +227,8 @@ impl Tier {
         Ok(container)
     }
 
-    /// Deletes old archived trees, except those that `thinned` selects. Keeps the new one whatever
-    /// its date.
+    /// Deletes old archived trees, except those that `thinned` selects. Always keeps the new tree
+    /// `made`.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = trees(archive)?;
         let rank = |container: Id, tree: &Heading| (container == made, order(tree));
@@ -265,8 +264,8 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
 }
 
 /// Returns for each archived tree, from the newest to the oldest, whether it is kept. The newest
-/// [`TREES_KEPT`] are kept. Within the retention time, one tree a day is kept for a week, and one
-/// tree a week before that.
+/// [`TREES_KEPT`] are kept. Of the other trees within the retention time, one a day is kept if it
+/// is less than a week old, otherwise one a week.
 fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
     let mut times = HashSet::new();
     let is_kept = |(number, created): (usize, &Timestamp)| {

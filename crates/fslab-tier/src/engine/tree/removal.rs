@@ -16,7 +16,7 @@ impl Tier {
     ///
     /// The file's state is locked, so that its xattr can't change during the removal. A concurrent
     /// archiving or repacking is either recorded before the removal, or fails because the file has
-    /// no name.
+    /// no name any more.
     pub(crate) fn removing<T>(
         self: &Arc<Self>,
         (parent, name): (Ino, Name<'_>),

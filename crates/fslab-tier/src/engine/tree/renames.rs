@@ -3,8 +3,8 @@
 //!
 //! So after the walk, the scan visits every inode that got a new name. Directories are visited with
 //! their contents. Each inode is visited only once, so that a program that renames a file
-//! repeatedly can't keep a scan from ending. One visit is enough, because an inode that is later
-//! moved into a visited directory gets a new name itself.
+//! repeatedly can't keep a scan from ending. One visit of a directory is enough, because an inode
+//! that is later moved into it is recorded itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,7 +23,7 @@ const NOTED_MAX: usize = 1 << 16;
 /// Inodes that were renamed during a scan.
 #[derive(Default)]
 pub(super) struct Renames {
-    /// Serializes scans.
+    /// Serialises scans.
     scanning: Mutex<()>,
     /// Held for reading while a name changes, until the change is recorded.
     under_way: RwLock<()>,
@@ -145,7 +145,7 @@ impl Tier {
         walked.map(|skipped| (skipped, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
-    /// Whether the walk has ended, so that the renamed inodes are now being visited.
+    /// Returns whether the walk has ended, so that the renamed inodes are now being visited.
     pub(super) fn is_walking_renamed(&self) -> bool {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }

@@ -49,7 +49,7 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// Whether all objects that files refer to were found.
+    /// Returns whether all objects that files refer to were found.
     fn has_met_all(&self) -> bool {
         self.unknown == 0 && !self.is_overtaken
     }
@@ -136,8 +136,8 @@ struct Scan<'a> {
     /// Inodes of other users' files. Their xattrs are ignored, because these users may have forged
     /// them.
     foreign: HashSet<Id>,
-    /// Containers of which one archive has damaged parts. They are also read in other archives,
-    /// whose copies of these parts may be intact.
+    /// Containers with damaged parts in one archive. They are also read in other archives, whose
+    /// copies of these parts may be intact.
     in_part: HashSet<Id>,
 }
 
@@ -240,7 +240,7 @@ impl Scan<'_> {
     }
 
     /// Returns a file's residency and the catalogue's row of its object, both as of the same
-    /// moment, so that a change after this moment is recognized.
+    /// moment, so that a change after this moment is recognised.
     fn residency_and_row(
         &mut self,
         place: &WalkEntry<'_>,
@@ -297,10 +297,9 @@ impl Scan<'_> {
     /// since the scan began. Scan numbers show such changes, because times are unreliable if a
     /// clock is set back.
     ///
-    /// Nothing is recorded if an unreadable file may refer to any of the objects. If directories
-    /// were skipped, an object that was not found may belong to a file in one of them. Objects of
-    /// files that now belong to another user are kept, too, because their xattrs may still refer to
-    /// them.
+    /// Nothing is recorded if an unreadable file may refer to any of the objects, or if directories
+    /// were skipped that may contain files with such objects. Objects of files that now belong to
+    /// another user are kept, too, because the xattrs of these files may still refer to them.
     fn retire_unseen(&mut self, skipped: u64) -> Result<()> {
         if !self.found.has_met_all() {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Scans of a tree that is not mounted. Programs may change it directly, so the scan is not
-//! notified of renames. It detects them by the modification times of directories, which each change
-//! of a name updates.
+//! notified of renames. It detects them by the modification times of directories, because every
+//! change of a name updates the time of its directory.
 
 use std::sync::atomic::Ordering;
 
@@ -41,8 +41,9 @@ impl Tier {
         self.tree.is_served.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a walk has visited every file. `listed` is the digest of the directories, each with
-    /// its time from before it was listed. The walk is complete if no directory has changed since.
+    /// Returns whether a walk has visited every file. `listed` is the digest of the directories,
+    /// each with its time from before it was listed. The walk is complete if no directory has
+    /// changed since.
     pub(super) fn has_met_all(&self, listed: Directories, request: &Request) -> Result<bool> {
         if self.tree.is_served.load(Ordering::SeqCst) {
             return Ok(true);

@@ -107,8 +107,8 @@ impl Tier {
         Ok(skipped)
     }
 
-    /// Whether an error means that a directory belongs to another user and is not accessible to the
-    /// tier's user.
+    /// Returns whether an error means that a directory belongs to another user and is not
+    /// accessible to the tier's user.
     fn is_closed(&self, directory: &Found, error: &fslab_vfs::Error) -> bool {
         error.errno() == Errno::ACCESS && !self.around.marks.are_believed(&directory.attr)
     }

@@ -19,7 +19,7 @@ impl Marks {
         self.choose(MODE_NAMES)
     }
 
-    /// Returns the kept mode; `None` if there is no valid one, or the root is another user's.
+    /// Returns the kept mode; `None` if there is no valid one, or the root belongs to another user.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -1,5 +1,6 @@
-//! The xattr that distinguishes copies of one tree. A clone of the tree's volume, or a tree that
-//! was rolled back to a snapshot, has all xattrs of the tree, and the same inode of the root.
+//! The xattr that distinguishes copies of one tree. A clone of the tree's volume has all xattrs of
+//! the tree, and the same inode of the root. This is also true of a tree that was rolled back to a
+//! snapshot.
 //!
 //! Each opening of an archive for writing has a random identity, which both the tree and the
 //! archive store. The tree also stores the previous one, because after a crash the archive may have
@@ -54,7 +55,7 @@ impl Marks {
     }
 
     /// Records durably that a tree opens an archive. If there are too many archives, the records of
-    /// those that were opened the longest ago are dropped.
+    /// the least recently opened ones are dropped.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -8,7 +8,7 @@ use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::format::WRITER_NAMES;
 
-/// The value of a byte in the xattr of a tree that was rebuilt from archives.
+/// The value of the byte in the xattr that marks a tree as rebuilt from archives.
 const REBUILT: u8 = 1;
 
 /// Length of the xattr in bytes.

@@ -87,12 +87,12 @@ pub fn without_sync_of_marks(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> 
     forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_archived()))
 }
 
-/// A lower tree of which a sync of the whole file system syncs nothing, as on FUSE, or fails.
+/// A lower tree on which a sync of the whole file system fails, or syncs nothing, as on FUSE.
 struct BadSyncOfAll {
     inner: Arc<dyn FileSystem>,
-    /// What the lower tree says.
+    /// Whether the lower tree claims that a sync of the whole file system works.
     syncs_whole_tree: bool,
-    /// The first sync that fails; `None` if each succeeds and syncs nothing.
+    /// The number of the first sync that fails; `None` if every sync succeeds but syncs nothing.
     first_failure: Option<usize>,
     syncs: AtomicUsize,
 }
@@ -125,12 +125,12 @@ fn bad_sync_of_all(
     Arc::new(BadSyncOfAll { inner, syncs_whole_tree, first_failure, syncs })
 }
 
-/// Syncs of the whole file system do nothing, and the lower tree says so.
+/// Syncs of the whole file system do nothing, and the lower tree reports this.
 pub fn without_sync_of_all(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     bad_sync_of_all(inner, false, None)
 }
 
-/// Syncs of the whole file system do nothing, and the lower tree says that they work.
+/// Syncs of the whole file system do nothing, but the lower tree claims that they work.
 pub fn with_false_sync_of_all(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     bad_sync_of_all(inner, true, None)
 }
@@ -145,7 +145,7 @@ pub fn second_sync_of_all_fails(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSyste
     bad_sync_of_all(inner, true, Some(1))
 }
 
-/// Runs after the next sync of the whole file system.
+/// A function that is called once, after the next sync of the whole file system.
 pub static AFTER_SYNC_OF_ALL: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 struct RunsAfterSyncOfAll;
@@ -164,7 +164,7 @@ impl Bug for RunsAfterSyncOfAll {
     }
 }
 
-/// No bug: something else happens between two syncs of the whole file system.
+/// Plants no bug, but calls [`AFTER_SYNC_OF_ALL`] between two syncs of the whole file system.
 pub fn interrupted_after_a_sync(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     with_bug(inner, RunsAfterSyncOfAll)
 }
@@ -218,7 +218,7 @@ enum Forgets {
     SyncOfAllBefore(fn(&Step) -> bool),
     /// Like `SyncAfter`, for syncs of the whole file system.
     SyncOfAllAfter(fn(&Step) -> bool),
-    /// Does not record that blocks are being moved.
+    /// Does not set the `moving` flag of residencies.
     Moving,
 }
 

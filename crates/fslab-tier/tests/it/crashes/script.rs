@@ -19,8 +19,8 @@ pub const NAMES: [&str; 2] = ["a", "b"];
 /// The first number for owners of files. Each file has its own owner.
 const FIRST_OWNER: u32 = 1000;
 
-/// The maximum size of a file. Files have a few blocks, mostly holes, because each written sector
-/// is part of many states.
+/// The maximum size of a file. Files have only a few blocks, mostly holes, because every written
+/// sector increases the number of states after a crash.
 const SIZE_MAX: u64 = 3 * MIB;
 
 /// The history of one file in the script.
@@ -39,7 +39,8 @@ pub struct Diary {
 }
 
 impl Diary {
-    /// Returns the files that a name may stand for after a crash; `None` if the name may not exist.
+    /// Returns the files that a name may refer to after a crash. They include `None` if the name
+    /// may be missing.
     pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
         self.names.allowed(point).map(|names| names.get(name).copied()).collect()
     }
@@ -61,7 +62,7 @@ pub struct Script<'a> {
     tier: Arc<Tier>,
     client: &'a Client<'a>,
     random: Pcg64,
-    /// A file that is kept open through steps.
+    /// A file that is kept open across steps.
     held: Option<(usize, File<'a>)>,
     names: BTreeMap<&'static str, usize>,
     diary: Diary,
@@ -167,7 +168,7 @@ impl<'a> Script<'a> {
         said.join(" ")
     }
 
-    /// Makes most of a bundle unneeded, so that the rest is moved.
+    /// Makes most of a bundle unneeded, so that a repack moves the other members.
     fn leave_a_bundle(&mut self, id: usize, name: &'static str) -> String {
         let bundled = [self.bundle(), self.release(name)].join("; ");
         let changed = [self.write(id), self.archive(name)].join("; ");
@@ -260,7 +261,7 @@ impl<'a> Script<'a> {
         self.note_time(id);
     }
 
-    /// Records the time that a change left, which is known only afterwards.
+    /// Records the modification time after a change. The time is not known in advance.
     fn note_time(&mut self, id: usize) {
         let modified = self.client.attr(self.ino_of(id)).unwrap().modified;
         let times = &mut self.diary.files[id].times;

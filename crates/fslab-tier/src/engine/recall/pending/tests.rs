@@ -251,7 +251,8 @@ fn no_queue() -> Arc<Queue> {
     Arc::new(Queue::new(Arc::new(Fifo), Arc::new(fslab_vfs::MonotonicClock)))
 }
 
-/// Detects, for example, an index in which a user keeps the turn after it has ended.
+/// The index and the model serve random loads in the same order. They would differ if, for example,
+/// a user kept the turn too long.
 #[test]
 fn index_serves_recalls_in_the_order_of_the_model() {
     for case in 0..60 {
