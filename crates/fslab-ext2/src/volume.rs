@@ -84,7 +84,7 @@ pub(crate) struct Volume {
     pub(crate) orphans: Orphans,
     pub(crate) known: Mutex<Known>,
     pub(crate) order: Order,
-    /// The record of changes for the next daemon, on a kept mount.
+    /// The record of changes for the next daemon, on a mount with `-o keep`.
     pub(crate) kept: Option<KeptChanges>,
     pub(crate) options: VolumeOptions,
     /// The time of the request that is being served.

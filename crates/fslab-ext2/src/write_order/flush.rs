@@ -1,7 +1,7 @@
 //! Writes all changes in an order such that, after a power cut at any point, a checker can repair
-//! the file system without losing files. The method is that of soft updates (Ganger and Patt, OSDI
-//! 1994), but with steps for all changes together instead of dependencies between individual
-//! changes. [`crate::write_order::closure`] writes a single file.
+//! the file system without losing files. The method is soft updates (Ganger and Patt, OSDI 1994),
+//! but in steps for all changes together, without dependencies between individual changes.
+//! [`crate::write_order::closure`] writes a single file.
 //!
 //! 1. The superblock, without its clean mark. If its orphan list is not empty, the list begins with
 //!    an inode that is on the device and is not deleted in step 5.
@@ -210,7 +210,7 @@ impl Volume {
             let geometry = self.geometry();
             let at = geometry.offset_of(geometry.descriptors_of(GroupNo(0)));
             self.cache.device().write_at(at, &descriptor_table(self.space.groups()))?;
-            // What a settled group still withholds changes its counts later.
+            // Blocks and inodes that still wait for reuse will change the counts later.
             self.space.changed = self.space.is_waiting();
         }
         self.write_superblock(false, self.orphans.head())
