@@ -16,7 +16,7 @@ const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Workers {
     state: Mutex<State>,
-    /// Signalled when a thread exits, the mount ends, or requests are cut off.
+    /// Signalled when a thread exits, the mount ends, or all requests are cancelled.
     ended: Condvar,
     epoch: Instant,
     early: EarlyInterrupts,
