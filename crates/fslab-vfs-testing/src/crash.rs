@@ -5,7 +5,6 @@
 //! states after a power cut at every point. Each state contains everything synced. It also contains
 //! all, none, a prefix, or a seeded random subset of the other effects ([`Plan`]). A test can open
 //! and examine each state.
-//! and examine each state.
 //!
 //! # What a file system may keep
 //!

@@ -16,7 +16,6 @@
 //! process may change its root directory. The subject may be a mounted file system, accessed
 //! through a leaf over its mount point. It then does not use the times of the requests. So the
 //! tests compare times only with each other, never with the time of a request.
-//! the time of a request.
 //!
 //! Start with these types: [`client::Client`], [`crash::CrashFs`], [`crash::CrashDevice`].
 //!
