@@ -266,8 +266,9 @@ impl BlockCache {
         self.arena.take()
     }
 
-    /// Moves the next unchanged held block to the clean blocks. The caller has checked that one
-    /// exists. Blocks that change often are rarely unchanged when the hand reaches them.
+    /// Moves an unchanged held block to the clean blocks, as the clock algorithm does: the hand
+    /// moves on to the next such block. The caller has checked that one exists. Blocks that change
+    /// often remain, because they are usually marked as changed when the hand reaches them.
     fn put_one_aside(&mut self) {
         loop {
             self.hand = (self.hand + 1) % self.holders.len();
@@ -440,8 +441,8 @@ impl BlockCache {
         }
     }
 
-    /// Writes a directory block, after `leave` has removed some of its changes. If it removed any,
-    /// the block remains marked as changed and is written again.
+    /// Writes a directory block without some of its changes, which `leave` removes from a copy of
+    /// the bytes. If it removed any, the block remains marked as changed and is written again.
     pub fn put_changed(&self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<Left> {
         let whole = self.read(block)?;
         let mut bytes = whole.to_vec();

@@ -222,8 +222,8 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // If the superblock has lost its clean mark, the device is flushed, because a checker would
-        // skip an image that is still marked clean.
+        // If the superblock was just marked as not clean, this mark must be durable, because a
+        // checker skips an image that is marked clean.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 

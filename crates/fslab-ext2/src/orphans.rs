@@ -61,7 +61,8 @@ impl Orphans {
         self.recent.add(OrphanChange::Added(no));
     }
 
-    /// Calls `call` with each orphan in list order, and with whether the device has it in its list.
+    /// Calls `call` with each orphan, in list order, and whether the list on the device contains
+    /// it.
     pub fn each(&self, mut call: impl FnMut(InodeNo, bool)) {
         self.by_age.iter().for_each(|(age, no)| call(*no, *age < self.settled_age));
     }

@@ -39,8 +39,8 @@ pub(crate) use queues::Queues;
 /// allows more.
 const THREADS_MAX: usize = 256;
 
-/// Average number of threads that each queue may have in any case. Two of them may wait for pages
-/// while a third one serves the readers of these pages.
+/// Number of threads that each queue may have on average, even beyond `THREADS_MAX`. For example,
+/// two threads may wait for pages that are being read, while a third one serves these reads.
 const THREADS_OF_A_QUEUE: usize = 4;
 
 /// Initial number of threads in each queue: one serves, and one waits.

@@ -10,7 +10,7 @@
 //!
 //! A call is split into *effects* that survive independently:
 //!
-//! | effect | of |
+//! | effect | made by |
 //! |---|---|
 //! | one sector of 512 bytes, as the page cache held it then | writes, copies, zeroed edges |
 //! | size | writes that extend, truncation, allocation |
@@ -23,7 +23,8 @@
 //!
 //! 1. *A sector is not torn.* It has the bytes that the page cache had at one moment. So if its
 //!    later contents survive, earlier writes to it survive too.
-//! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix.
+//! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix: if
+//!    one of them survives, so do all earlier ones.
 //! 3. *Freed space shows no data.* A sector that was written after a truncation or a punch of its
 //!    range survives only with that change.
 //! 4. *Attributes are in order.* Changes of one file's owner, permissions, xattrs and times survive

@@ -473,7 +473,8 @@ impl File {
     ) {
         for new in indirect {
             let at = self.indirect.partition_point(|one| one.logical <= new.logical);
-            // Among indirect blocks with the same first block, higher levels come first.
+            // Indirect blocks whose ranges start at the same file block are sorted by level,
+            // highest first.
             let above = self.indirect[..at].iter().rev();
             let below = above.take_while(|one| one.logical == new.logical && one.level < new.level);
             let at = at - below.count();

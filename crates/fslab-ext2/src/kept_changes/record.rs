@@ -16,7 +16,7 @@ pub(super) enum Record<'a> {
     Changed(BlockNo, Change, &'a [u8]),
     /// A block that no longer differs from the device: it was written, or is no longer used.
     Unchanged(BlockNo),
-    /// The bytes of an inode before those changes that must be written after directory blocks.
+    /// An inode's earlier bytes, without the changes that must be written after directory blocks.
     Late(InodeNo, &'a [u8]),
     /// Consecutive blocks that were freed and can't be reused yet: the first, and their number.
     FreedBlocks(BlockNo, u32),

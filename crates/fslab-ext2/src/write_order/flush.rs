@@ -54,8 +54,8 @@ impl Volume {
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
         self.say_in_order()?;
-        // If the superblock has lost its clean mark, the device is flushed, because a checker would
-        // skip an image that is still marked clean.
+        // If the superblock was just marked as not clean, this mark must be durable, because a
+        // checker skips an image that is marked clean.
         if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
@@ -141,8 +141,8 @@ impl Volume {
         }
     }
 
-    /// Flushes the device before an allocation, if freed blocks could be reused. The removal of
-    /// references to them must be durable first.
+    /// Flushes the device before an allocation that could reuse freed blocks, if the removal of the
+    /// references to them is not durable yet.
     pub(crate) fn confirm_freed(&mut self) -> Result<()> {
         if self.reuse_waits { self.barrier() } else { Ok(()) }
     }

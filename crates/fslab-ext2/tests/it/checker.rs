@@ -105,8 +105,8 @@ fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
     let first = &groups[0];
     let block = 1024;
     match random.random_range(0..10) {
-        // The superblock's counts of free blocks and free inodes. Most other fields determine the
-        // addresses of all other structures.
+        // Damage only the superblock's counts of free blocks and inodes, because most other fields
+        // determine the addresses of all other structures.
         0 => 1024 + random.random_range(12..20),
         1 => u64::from(group.block_bitmap.0) * block + random.random_range(0..block),
         2 => u64::from(group.inode_bitmap.0) * block + random.random_range(0..block),

@@ -19,7 +19,7 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Mounted, believing, find, make, rewrite, root, soon};
 
-/// A memory file system that gives the test access to the kernel's cache.
+/// A memory file system. The test uses its `cache` to invalidate the kernel's cached data.
 #[derive(Default)]
 struct Told {
     inner: MemFs,
