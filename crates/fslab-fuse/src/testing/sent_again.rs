@@ -87,8 +87,8 @@ impl Daemon {
             return;
         }
         let Some(record) = kept.begin(opcode, incoming.header.unique) else { return };
-        // A request that was already performed gets its recorded reply, and a request that is given
-        // up is refused. Neither is performed again.
+        // If the request was already performed, its recorded reply is used; if it is given up, it
+        // is refused. In neither case is it performed again.
         let is_done_now = matches!(record.stage, Stage::New | Stage::Begun(_));
         if stage == Cut::Begun || !is_done_now {
             return;
