@@ -41,8 +41,8 @@ impl Volume {
     }
 
     /// Applies changes in the order size, owner, permissions, times; later changes override effects
-    /// of earlier ones. A new size sets times and may clear set-id bits; a new owner may also clear
-    /// set-id bits.
+    /// of earlier ones. A new size also sets the file's times. A new size or owner may clear set-id
+    /// bits.
     pub(crate) fn set_attributes(
         &mut self,
         request: &Request,
@@ -56,8 +56,8 @@ impl Volume {
             self.resize(request, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            // The new owner must not get the set-id bits that the old owner had set. Directories
-            // keep these bits, because there they only control inheritance.
+            // The new owner must not get set-id bits that the old owner set. Directories keep these
+            // bits, because there they only control inheritance.
             if inode.kind != FileKind::Directory {
                 self.drop_privileges(&mut inode, request, false)?;
                 let before = inode.permissions;
@@ -87,8 +87,8 @@ impl Volume {
     ) -> Result<()> {
         check_regular(inode)?;
         let answer = self.truncate(inode, size);
-        // Store the inode even after a failure, because its block map no longer contains the blocks
-        // freed until then.
+        // Store the inode even after a failure: the truncation may have freed some blocks already,
+        // and the inode no longer maps them.
         self.store_inode(inode)?;
         answer?;
         self.drop_privileges(inode, request, kill_set_id)?;

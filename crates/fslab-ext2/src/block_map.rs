@@ -2,8 +2,8 @@
 //!
 //! An inode has 12 direct pointers and one pointer each to a tree of one, two and three levels of
 //! indirect blocks. A pointer of 0 is a hole. If an indirect block is missing, its whole range is a
-//! hole. Pointers come from an untrusted image, so each is checked before it is followed. A walk
-//! visits at most as many blocks as the file system has.
+//! hole. Pointers come from an untrusted image, so each is checked before it is followed.
+//! `Volume::walk` fails if a file maps more blocks than the file system has.
 
 use std::ops::Range;
 

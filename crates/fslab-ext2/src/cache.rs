@@ -33,8 +33,8 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes. They
-    /// can be written first, because the device does not refer to them yet, or its pointers to them
-    /// remain correct.
+    /// can be written first: nothing on the device refers to a new block yet, and existing pointers
+    /// to the other blocks remain correct.
     Map,
     /// Blocks of the inode table.
     Inodes,
@@ -51,7 +51,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The role of a block that need not be written after other blocks with the same purpose.
+    /// Returns the role for a block that need not wait until other blocks are written.
     pub fn without_delay(self) -> Self {
         match self {
             Self::DirectoryLate(_) => Self::Directory,
@@ -82,7 +82,7 @@ pub(crate) struct BlockCache {
     changed: HashSet<BlockNo, Hashing>,
     /// For each slot, the block that it contains, or the last block that it contained.
     holders: Vec<BlockNo>,
-    /// Blocks that were changed or written, for the record of changes of a kept mount.
+    /// Blocks that were changed or written, for `kept_changes`.
     pub touched: Recent<BlockNo>,
     /// The slot after which the search for an unchanged block continues.
     hand: usize,
@@ -128,7 +128,8 @@ fn joined(before: Role, role: Role) -> Role {
 
 impl BlockCache {
     /// Makes a cache of up to `clean_bytes` of blocks that were only read, and up to `held_bytes`
-    /// of blocks that were changed. Changed blocks may exceed this limit until they can be written.
+    /// of blocks that were changed. While changed blocks cannot be written, they may exceed
+    /// `held_bytes`.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -189,7 +190,7 @@ impl BlockCache {
         Ok(bytes)
     }
 
-    /// Reads the bytes that the device has of a block, which may differ from those in memory.
+    /// Reads a block from the device. The cache may contain newer bytes of the block.
     pub fn load(&self, block: BlockNo) -> Result<Block> {
         let mut bytes = self.zeros();
         self.device.read_at(self.offset(block), Arc::make_mut(&mut bytes))?;
@@ -265,8 +266,9 @@ impl BlockCache {
         self.arena.take()
     }
 
-    /// Moves the next unchanged held block to the clean blocks. The caller has checked that one
-    /// exists. Blocks that change often are rarely unchanged when the hand reaches them.
+    /// Moves an unchanged held block to the clean blocks, as the clock algorithm does: the hand
+    /// moves on to the next such block. The caller has checked that one exists. Blocks that change
+    /// often remain, because they are usually marked as changed when the hand reaches them.
     fn put_one_aside(&mut self) {
         loop {
             self.hand = (self.hand + 1) % self.holders.len();
@@ -366,7 +368,7 @@ impl BlockCache {
         Some((held.change?, self.arena.get(held.slot)))
     }
 
-    /// Adds a changed block, as another process has left it. `bytes` has the size of a block.
+    /// Adds a changed block that an earlier process did not write. `bytes` has the size of a block.
     pub fn restore(&mut self, block: BlockNo, change: Change, bytes: &[u8]) {
         self.forget(block);
         let slot = self.take_slot();
@@ -439,8 +441,8 @@ impl BlockCache {
         }
     }
 
-    /// Writes a directory block, after `leave` has removed some of its changes. If it removed any,
-    /// the block remains marked as changed and is written again.
+    /// Writes a directory block without some of its changes, which `leave` removes from a copy of
+    /// the bytes. If it removed any, the block remains marked as changed and is written again.
     pub fn put_changed(&self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<Left> {
         let whole = self.read(block)?;
         let mut bytes = whole.to_vec();

@@ -7,9 +7,11 @@
 //! some bytes for each name.
 //!
 //! The verdict equals that of e2fsck for the features that this crate knows. Two problems that
-//! e2fsck overlooks are also reported, and marked as such. The first: names with the same hash are
-//! in two leaves of an index, and the second leaf is not marked as a continuation, so the kernel
-//! does not find the names in it. The second: a name occurs in two blocks of a directory.
+//! e2fsck overlooks are also reported, and marked as such:
+//!
+//! - Names with the same hash are in two leaves of an index, and the second leaf is not marked as a
+//!   continuation. The kernel does not find the names in the second leaf.
+//! - A name occurs in two blocks of a directory.
 //!
 //! Copies of the superblock and contents of files are not checked.
 

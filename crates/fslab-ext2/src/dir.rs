@@ -12,8 +12,8 @@
 //! steps; the caller holds its lock. If the position no longer matches, the second step reports
 //! damage instead of overwriting data.
 //!
-//! Blocks are changed in an order such that every name exists after each single change. A new leaf
-//! is written before the index entry that points to it. The index is written before names are
+//! Blocks are changed in an order that keeps every name findable after each single change. A new
+//! leaf is written before the index entry that points to it. The index is written before names are
 //! removed from the old leaf.
 //!
 //! Unlike the kernel, this code merges leaves and shrinks directories in place.
@@ -120,7 +120,7 @@ pub trait DirectoryBlocksMut: DirectoryBlocks {
 /// The rules for directories of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Hashes names with the function for newly indexed directories.
+    /// The hash function for newly indexed directories.
     pub hasher: Hasher,
     /// The form of a directory that grows beyond its first block. A directory that is already
     /// indexed keeps its index.

@@ -113,7 +113,7 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
     }
 
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
-        // If either block could keep the names, keep the one nearer to the directory's beginning,
+        // If both blocks may receive the names, choose the one nearer to the directory's beginning,
         // because gaps are filled from the end.
         let (near, far) = (one.min(other), one.max(other));
         let blocks = (self.physical(near)?, self.physical(far)?);

@@ -167,7 +167,7 @@ impl Volume {
 
     /// Zeroes the mapped part of a range that starts at the old or new end of the file.
     fn zero_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
-        // Only the block that contains this end can be mapped; everything after it is a hole.
+        // Only the block that contains the start of the range can be mapped; the rest is a hole.
         let block_end = range.start.next_multiple_of(self.block_bytes());
         let range = range.start..range.end.min(block_end);
         self.zero_range_mapped(inode, range)

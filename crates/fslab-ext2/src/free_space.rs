@@ -53,7 +53,7 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
-    /// Blocks and inodes that were freed, for the record of changes of a kept mount.
+    /// Blocks and inodes that were freed, for `kept_changes`.
     pub recently_freed: Recent<Freeing>,
     /// The policy and its state. Methods with `&self` lock it; methods with `&mut self` need no
     /// lock.
@@ -199,8 +199,8 @@ impl Space {
         let mut passing = FileState::default();
         let state = match request.regular {
             true => files.entry(no).or_default(),
-            // State is kept only for regular files, because only closing the last handle of a file
-            // discards it.
+            // State is kept only for regular files, because it is discarded when the last handle of
+            // a file is closed.
             false => &mut passing,
         };
         let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;
@@ -383,7 +383,7 @@ impl Space {
         if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
     }
 
-    /// Passes the blocks and inodes that were freed and can't be reused yet.
+    /// Calls `call` with each block and inode that was freed and can't be reused yet.
     pub fn each_freed(&self, mut call: impl FnMut(Freeing)) {
         for (no, freed) in &self.freed {
             let first = self.geometry.first_block(*no);
@@ -394,7 +394,8 @@ impl Space {
         }
     }
 
-    /// Adds a block or inode that another process has freed; `None` if the volume has no such one.
+    /// Records a block or inode that an earlier process freed; `None` if the volume does not have
+    /// it.
     pub fn restore_freed(&mut self, one: Freeing) -> Option<()> {
         match one {
             Freeing::Block(block) => {
@@ -412,7 +413,8 @@ impl Space {
         Some(())
     }
 
-    /// Sets the free blocks, free inodes and directories of a group; `None` if they are too many.
+    /// Sets the free blocks, free inodes and directories of a group; `None` if the group does not
+    /// exist or a count is too large.
     pub fn restore_group(&mut self, no: GroupNo, counts: [u32; 3]) -> Option<()> {
         let [blocks, inodes, directories] = counts;
         let group = self.groups.get_mut(no.0 as usize)?;
@@ -429,8 +431,8 @@ impl Space {
     /// Allows reuse of freed blocks and inodes, which the device must no longer refer to. If the
     /// bitmaps of a group cannot be read, its freed blocks and inodes wait for the next call.
     ///
-    /// On a kept mount, what the present operation has freed also waits for the next call, because
-    /// another daemon may restore the state before the operation.
+    /// On a mount with `-o keep`, blocks and inodes freed by the current operation also wait for
+    /// the next call. If this daemon dies, the next one may restore the state before the operation.
     pub fn settle(&mut self, cache: &mut BlockCache) -> Result<()> {
         let recent = self.recently_freed.get().to_vec();
         recent.iter().for_each(|one| self.withdraw(*one));
@@ -440,7 +442,7 @@ impl Space {
         answer
     }
 
-    /// Removes a block or inode from those that were freed.
+    /// Removes a block or inode from the recorded freed ones.
     fn withdraw(&mut self, one: Freeing) {
         let place = match one {
             Freeing::Block(block) => self.geometry.place_of_block(block),

@@ -81,7 +81,7 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
     Ok(volume)
 }
 
-/// Exclusive access to a volume for one operation. Its changes are committed when this is dropped
+/// Exclusive access to a volume for one operation. Dropping it commits the operation's changes
 /// ([`crate::kept_changes`]).
 struct Changing<'a>(RwLockWriteGuard<'a, Volume>);
 
@@ -137,8 +137,8 @@ impl Ext2 {
     }
 
     /// Opens the file system on a device for a mount that outlives its daemon. All changes are
-    /// recorded in `memory`, which has [`KEPT_WORDS`](crate::KEPT_WORDS) words. If it contains the
-    /// changes of an earlier daemon, these are restored and made durable first.
+    /// recorded in `memory`, which has [`KEPT_WORDS`](crate::KEPT_WORDS) words. If the memory
+    /// contains changes of an earlier daemon, they are restored and made durable first.
     ///
     /// # Errors
     /// The same as [`open`](Self::open), and [`Error::NotKept`] if the memory contains no valid
@@ -222,8 +222,8 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // If the superblock has lost its clean mark, the device is flushed, because a checker would
-        // skip an image that is still marked clean.
+        // If the superblock was just marked as not clean, this mark must be durable, because a
+        // checker skips an image that is marked clean.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 

@@ -8,8 +8,8 @@ use crate::types::InodeNo;
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     uses: HashMap<InodeNo, Uses>,
-    /// Whether the kernel may refer to inodes without an entry, because another daemon has answered
-    /// the lookups.
+    /// Whether the kernel may refer to inodes without an entry here, because an earlier daemon
+    /// answered their lookups.
     has_unknown: bool,
 }
 
@@ -45,7 +45,8 @@ impl Known {
     }
 
     pub fn open(&mut self, no: InodeNo) {
-        // An open of an inode without an entry shows that the kernel looked it up elsewhere.
+        // The kernel opens only inodes that it has looked up, so an earlier daemon answered the
+        // lookup of an inode without an entry.
         let lookups = u64::from(self.has_unknown);
         let unknown = Uses { lookups, ..Uses::default() };
         self.uses.entry(no).or_insert(unknown).opens += 1;
@@ -79,8 +80,9 @@ impl Known {
         self.has_unknown = true;
     }
 
-    /// Records an inode without a name that the kernel looked up in another daemon. The number of
-    /// lookups is not known, but the kernel forgets all of them at once.
+    /// Records an inode without a name that the kernel looked up through an earlier daemon. The
+    /// number of lookups is unknown. It is set to 1, because the kernel forgets all of them at
+    /// once.
     pub fn inherit_unnamed(&mut self, no: InodeNo, linkable: bool) {
         self.uses.insert(no, Uses { lookups: 1, opens: 0, unnamed: true, linkable });
     }

@@ -1,5 +1,5 @@
-//! Changes that outlive the daemon: on a mount with `-o keep`, a volume records each change that is
-//! not on the device yet in memory that the next daemon inherits.
+//! Keeps changes after the death of a daemon, on mounts with `-o keep`. A volume records each
+//! change that is not on the device yet in shared memory, which the next daemon inherits.
 //!
 //! The recorded changes of an operation become valid all at once, before its caller gets a reply.
 //! After the death of a daemon, the next one restores the changes of all completed operations and
@@ -9,7 +9,7 @@
 //!
 //! The memory has two halves. New records are appended to the active half. If it is full, a
 //! complete set of records is written to the other half, which then becomes the active one. The
-//! same is done after each flush, when there are hardly any records left.
+//! halves are also switched after each flush, because few changes then need a record.
 
 mod memory;
 mod record;
@@ -40,7 +40,7 @@ pub(crate) const DIRTY_BYTES_MAX: usize = 16 << 20;
 /// changed metadata. Only written pages need memory.
 pub const KEPT_WORDS: usize = 2 * 3 * DIRTY_BYTES_MAX / size_of::<u64>();
 
-/// Bits of the volume's properties: it was marked clean when it was mounted; errors were found.
+/// Flags of a volume: it was marked clean when it was mounted; errors were found.
 const WAS_CLEAN: u64 = 1;
 const HAS_TROUBLE: u64 = 2;
 
@@ -56,7 +56,8 @@ impl Volume {
     /// volume, and makes them durable. Then records all further changes there.
     ///
     /// # Errors
-    /// The memory contains no valid records of this volume; errors of the device.
+    /// [`Error::NotKept`] if the memory contains no valid records of this volume; errors of the
+    /// device.
     pub(crate) fn keep_changes(&mut self, memory: Arc<SharedMemory>) -> Result<()> {
         let identity = self.superblock.uuid_tag().into();
         let halves = Halves::new(memory);
@@ -69,7 +70,8 @@ impl Volume {
             if flags & HAS_TROUBLE != 0 {
                 self.trouble.note();
             }
-            // Files may be deleted before the first request, which would provide the time.
+            // Files may be deleted before the first request, which would provide the current time.
+            // Until then, use the time at which the superblock was last written.
             self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
             self.known.get_mut().expect_more_references();
             self.space.changed = true;
@@ -99,9 +101,10 @@ impl Volume {
         self.kept = Some(kept);
     }
 
-    /// Prepares a flush, which may be a part of an operation. If the daemon dies before the
-    /// operation is complete, the next daemon restores the state before the operation. So this
-    /// first records, for each part that the operation has changed, the state that the device has.
+    /// Prepares a flush, which may be part of an operation that is not complete yet. If the daemon
+    /// dies before the operation completes, the next daemon restores the state before the
+    /// operation. So for each block and group that the operation has changed, the version on the
+    /// device is recorded first.
     pub(crate) fn keep_state_of_flush(&mut self) -> Result<()> {
         let Some(mut kept) = self.kept.take() else { return Ok(()) };
         kept.buffer.clear();
@@ -122,16 +125,16 @@ impl Volume {
             || !self.order.recently_late.get().is_empty()
     }
 
-    /// After a flush, the state consists of the changes since then. If the flush was a part of an
-    /// operation, the state remains the one before the operation until the operation is complete.
+    /// Commits after a flush. If the flush was part of an operation, nothing is committed yet. The
+    /// next daemon would then restore the state before the operation.
     pub(crate) fn end_state_of_flush(&mut self) {
         if self.kept.as_ref().is_some_and(|kept| !kept.flushes_within_operation) {
             self.commit();
         }
     }
 
-    /// Encodes the state that the device has of the blocks and groups that were changed since the
-    /// last commit. New blocks are not used in the committed state.
+    /// Encodes the blocks and groups that changed since the last commit, as they are on the device.
+    /// New blocks are left out, because the committed state does not use them.
     fn put_state_on_device(&mut self, kept: &mut KeptChanges) -> Result<()> {
         let (blocks, groups) = self.recently_changed();
         for block in blocks {
@@ -160,7 +163,7 @@ impl Volume {
 
     /// Writes a complete set of records to the inactive half.
     fn put_all(&mut self, kept: &mut KeptChanges) {
-        // These changes are part of the complete set.
+        // The complete set includes the recent changes, so they need no separate records.
         self.cache.touched.take();
         self.space.recently_freed.take();
         self.order.recently_late.take();

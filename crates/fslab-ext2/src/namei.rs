@@ -242,8 +242,8 @@ impl Volume {
             self.store_inode(&inode)
         });
         if let Err(error) = unnamed.and_then(|()| self.delete_inode(no)) {
-            // This error is only logged. The caller returns the earlier error, because of which the
-            // inode is not used.
+            // This error is only logged, because the caller returns the error for which the inode
+            // was abandoned.
             self.trouble.log(&format!("inode {no} has no name and could not be freed"), &error);
         }
     }

@@ -24,7 +24,7 @@ pub(crate) struct Orphans {
     next_age: u64,
     /// Orphans with a lower number in `by_age` are on the device, each linked to its predecessor.
     settled_age: u64,
-    /// Changes of the list, for the record of changes of a kept mount.
+    /// Changes of the list, for `kept_changes`.
     pub recent: Recent<OrphanChange>,
 }
 
@@ -61,7 +61,8 @@ impl Orphans {
         self.recent.add(OrphanChange::Added(no));
     }
 
-    /// Passes the orphans in the order of the list, and whether the device has each of them.
+    /// Calls `call` with each orphan, in list order, and whether the list on the device contains
+    /// it.
     pub fn each(&self, mut call: impl FnMut(InodeNo, bool)) {
         self.by_age.iter().for_each(|(age, no)| call(*no, *age < self.settled_age));
     }

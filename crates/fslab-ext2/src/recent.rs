@@ -1,4 +1,5 @@
-//! Changes since the last commit, for the record of a kept mount ([`crate::kept_changes`]).
+//! Lists of changes since the last commit, which mounts with `-o keep` record
+//! ([`crate::kept_changes`]).
 
 /// The changes of one kind since the last commit. Empty if changes are not recorded.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl<T> Recent<T> {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Returns the changes, and begins anew.
+    /// Returns the changes and empties the list.
     pub fn take(&mut self) -> Vec<T> {
         self.0.as_mut().map(std::mem::take).unwrap_or_default()
     }

@@ -114,9 +114,9 @@ impl Superblock {
     }
 
     /// Returns an error if the file system has an unknown feature in any of the three sets. Such a
-    /// file system must be neither changed nor checked. A kernel may write despite an unknown
-    /// `compat` feature, but a checker must know the feature. The journal is such a feature. After
-    /// writes that bypass it, its next replay would cause damage.
+    /// file system must be neither changed nor checked. This includes unknown `compat` features,
+    /// although a kernel may write despite them. An example is the journal: after writes that
+    /// bypass it, its next replay would cause damage.
     ///
     /// # Errors
     /// [`Error::UnknownFeatures`].

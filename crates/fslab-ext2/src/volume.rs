@@ -84,7 +84,7 @@ pub(crate) struct Volume {
     pub(crate) orphans: Orphans,
     pub(crate) known: Mutex<Known>,
     pub(crate) order: Order,
-    /// The record of changes for the next daemon, on a kept mount.
+    /// The record of changes for the next daemon, on a mount with `-o keep`.
     pub(crate) kept: Option<KeptChanges>,
     pub(crate) options: VolumeOptions,
     /// The time of the request that is being served.
@@ -99,8 +99,8 @@ pub(crate) struct Volume {
     pub(crate) trouble: ErrorState,
     /// Whether file content was written since the last barrier.
     pub(crate) data_written: bool,
-    /// Whether some freed blocks and inodes are marked as reusable although the removal of
-    /// references to them is not durable yet.
+    /// Whether blocks or inodes were marked as reusable although the device may still refer to
+    /// them: the removal of the references is written, but not flushed.
     pub(crate) reuse_waits: bool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Reader {
 
 /// A request in the reader's buffer.
 pub(crate) struct NextRequest<'a> {
-    /// The descriptor on which it arrived, to which its reply must be sent.
+    /// The descriptor on which the request arrived. The reply must be sent on the same descriptor.
     pub transport: &'a Arc<dyn Transport>,
     pub read: ReadRequest,
 }
@@ -44,8 +44,8 @@ impl<'a> NextRequest<'a> {
 }
 
 impl Reader {
-    /// Makes a reader that polls for at most `poll` before it blocks. If no descriptors can be
-    /// opened for it, it shares the descriptor of the connection, which is slower.
+    /// Makes a reader that polls for at most `poll` before it blocks. If its descriptors can't be
+    /// opened, the reader shares the descriptor of the connection, which is slower.
     pub fn new(connection: &Arc<dyn Transport>, poll: Duration) -> Self {
         Self::with_own_descriptors(&**connection, poll).unwrap_or_else(|error| {
             tracing::info!(

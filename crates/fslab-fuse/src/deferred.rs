@@ -46,8 +46,8 @@ pub(crate) struct Deferred {
     state: Mutex<State>,
     /// Signalled when a request must be performed again, and when the mount ends.
     woken: Condvar,
-    /// Signalled when the last request was answered, when a thread has exited, and when requests
-    /// are cut off or the mount ends.
+    /// Signalled when the last request was answered, when a thread has exited, when all requests
+    /// are cancelled, and when the mount ends.
     emptied: Condvar,
     /// Number of requests in the table.
     count: AtomicUsize,

@@ -5,10 +5,10 @@
 //! sends only a request for the attributes through the writer's descriptor, and only if its cached
 //! attributes have expired.
 //!
-//! So the kernel never gets to cache the attributes of a failed inode. If the descriptor is
-//! write-only, the request for the attributes fails with the error of the write-back, and so does
-//! the write. If the descriptor can also read, the request can't be refused, because the kernel
-//! sends the same request before a read.
+//! Therefore the kernel is never allowed to cache the attributes of an inode with a failed
+//! write-back. If the descriptor is write-only, the request for the attributes fails with the error
+//! of the write-back, and so does the write. If the descriptor can also read, the request can't be
+//! refused, because the kernel sends the same request before a read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -75,8 +75,8 @@ impl FailedWrites {
         self.forget_attributes(ino);
     }
 
-    /// Invalidates the kernel's cached attributes if the inode has failed, including those in
-    /// replies that are being sent. Returns whether the inode has failed.
+    /// If a write-back of the inode failed, invalidates the kernel's cached attributes, including
+    /// those in replies that are being sent. Returns whether a write-back failed.
     pub fn is_asked_each_time(&self, ino: Ino) -> bool {
         let has_failed = self.has_failed(ino);
         if has_failed {

@@ -52,8 +52,8 @@ impl Kept {
         (Self { state, handles, records }, restored)
     }
 
-    /// Begins the record of a request. Returns `None` if no record is needed, or if there is no
-    /// room for it. The latter is logged.
+    /// Begins the record of a request; `None` if no record is needed. The result is also `None` if
+    /// there is no room for a record, which is logged.
     pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
         let is_needed = has_one_effect(opcode) || unique & SENT_AGAIN != 0;
         let record = is_needed.then(|| self.records.begin(opcode, unique)).flatten();

@@ -54,9 +54,9 @@ impl Monitor {
         }
     }
 
-    /// Sleeps until woken. A request may arrive just before `awake` is cleared, and so not wake the
-    /// monitor. So `look` is called once more after clearing it: either the request sees the
-    /// cleared flag, or this call sees the request.
+    /// Sleeps until woken. A request that arrives just before `awake` is cleared does not wake the
+    /// monitor. Therefore `look` is called once more after `awake` is cleared: either the request
+    /// sees the cleared flag, or this call sees the request.
     fn sleep(&self, look: &impl Fn() -> bool) {
         let mut held = self.lock.lock();
         self.awake.store(false, Ordering::SeqCst);

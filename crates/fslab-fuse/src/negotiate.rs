@@ -36,7 +36,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// The features granted to an earlier daemon of the same mount.
+    /// Returns the features granted to an earlier daemon of the same mount.
     pub(crate) fn of(connection: &Connection) -> Self {
         Self {
             protocol: connection.protocol,
@@ -46,7 +46,7 @@ impl Granted {
         }
     }
 
-    /// The connection, as recorded for a later daemon.
+    /// Returns the connection as recorded for a later daemon.
     pub(crate) fn to_connection(&self, device: RawFd, mount_device: (u32, u32)) -> Connection {
         Connection {
             device,

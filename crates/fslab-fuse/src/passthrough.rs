@@ -111,7 +111,8 @@ impl BackingFiles {
     }
 
     /// Counts an open that an earlier daemon answered, with its backing file. If the earlier daemon
-    /// died while closing a file, this open has no backing file, but others of the inode may have.
+    /// died while closing a file, this open has no backing file, but other opens of the inode may
+    /// have one.
     pub fn restore(&self, ino: Ino, handle: Handle, mode: OpenMode, backing: Option<i32>) {
         let mut open = self.open.lock();
         let inode = open.entry(ino).or_default();

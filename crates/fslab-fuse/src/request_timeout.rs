@@ -37,7 +37,7 @@ impl Limits {
         if self == Self::default() { 0 } else { ASKED_MAX_S }
     }
 
-    /// The limit of a connection that requested `asked_s` seconds, or 0 for no request.
+    /// Returns the limit of a connection that requested `asked_s` seconds; 0 stands for no request.
     pub fn in_force(self, asked_s: u16) -> Option<Duration> {
         let wanted_s = if asked_s == 0 { self.default_s } else { u64::from(asked_s) };
         let seconds = match (wanted_s, self.maximum_s) {

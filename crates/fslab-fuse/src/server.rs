@@ -63,8 +63,8 @@ pub(crate) struct Server {
     pub monitor: Monitor,
     /// Requests that wait without a thread, if the file system defers requests.
     pub deferred: Option<Arc<Deferred>>,
-    /// Readers of threads that have exited, for new threads. Deferred requests may still need the
-    /// descriptors of these readers.
+    /// Readers of threads that have exited; new threads reuse them. Deferred requests may still
+    /// need the descriptors of these readers.
     spare_readers: Mutex<Vec<Reader>>,
     /// Time after which a request is cancelled. Only set if the kernel has a time limit for
     /// requests, after which it would abort the mount.
@@ -183,7 +183,7 @@ impl Server {
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let Some(worker) = self.pool.add_thread() else { return Ok(()) };
-        // Surplus threads share a descriptor, because there may be many of them while others wait.
+        // Surplus threads share a descriptor, because there may be many of these threads.
         let reader = if worker.is_surplus {
             Reader::sharing(&self.transport)
         } else {
@@ -205,7 +205,7 @@ impl Server {
     fn work(self: Arc<Self>, worker: &Arc<Worker>, mut reader: Reader) {
         self.serve_while_needed(worker, &mut reader);
         // A later thread reuses the reader. Otherwise, each thread would open new descriptors, and
-        // deferred requests could keep those of any number of exited threads open.
+        // deferred requests could keep the descriptors of many exited threads open.
         if self.deferred.is_some() && !worker.is_surplus {
             self.spare_readers.lock().push(reader);
         }
@@ -337,8 +337,8 @@ impl Server {
         }
     }
 
-    /// Returns the reply to a request whose reply an earlier daemon recorded, or to one that is
-    /// given up.
+    /// Returns the reply that an earlier daemon recorded for a request, or an error for a request
+    /// that is given up.
     fn known_answer(
         &self,
         header: &InHeader,

@@ -271,8 +271,8 @@ impl Session {
     }
 
     /// Like [`Self::wait`], but calls `unmounted` before data is written back, which may take long.
-    /// After the unmount, the device number may belong to another mount. After [`Breaker::cut_off`]
-    /// instead, the mount remains and returns errors until the process exits.
+    /// After the unmount, the device number may belong to another mount. If [`Breaker::cut_off`]
+    /// ended the session, the mount remains and returns errors until the process exits.
     ///
     /// # Errors
     /// The error that broke the connection, or an error of writing back data.

@@ -30,10 +30,10 @@ const WIDEN_AFTER: u32 = 16;
 const WIDEN_AFTER_SERVING: Duration = Duration::from_millis(1);
 /// One of several readers stops reading after this many consecutive reads that had to wait.
 const NARROW_AFTER: u32 = 64;
-/// A read that takes less time than this, and the time for copying the request, counts as having
-/// found a waiting request.
+/// A read counts as having found a waiting request if it takes less than this time plus the time
+/// for copying the request.
 const WAITING_MAX: Duration = Duration::from_micros(5);
-/// Bytes of a request that the kernel copies at least in a nanosecond.
+/// Minimum number of bytes of a request that the kernel copies in a nanosecond.
 const COPIED_PER_NANOSECOND: usize = 4;
 /// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);
@@ -76,10 +76,10 @@ struct State {
 pub(crate) struct QueueHistory {
     found_waiting: u32,
     had_to_wait: u32,
-    /// Time that this thread spent on requests while others waited, since it last asked for another
+    /// Time that this thread spent on requests while others waited, since it last requested another
     /// reader.
     serving: Duration,
-    /// Arrival of the request before; `None` if the time since then was not spent on it alone.
+    /// Arrival of the previous request; `None` if the time since then was not spent on it alone.
     last: Option<Instant>,
 }
 
@@ -102,7 +102,7 @@ impl ReadRequest {
 }
 
 impl QueueHistory {
-    /// Forgets the request before. Called after this thread did not read for a while, or read a
+    /// Forgets the previous request. Called after this thread did not read for a while, or read a
     /// request that is not recorded.
     pub fn forget_last(&mut self) {
         self.last = None;
@@ -344,8 +344,8 @@ mod tests {
         Instant::now().checked_sub(STUCK_MIN * 2).unwrap()
     }
 
-    /// A start time at which no thread can seem busy for long, however long the test takes: it lies
-    /// in the future.
+    /// Returns a start time in the future, so that no thread seems busy for long, even if the test
+    /// is slow.
     fn not_long_ago() -> Instant {
         Instant::now() + Duration::from_secs(3600)
     }
@@ -411,8 +411,8 @@ mod tests {
         assert_eq!(pool.replace_busy(LONG), 0);
     }
 
-    /// Records reads of 1 MiB, each after a request that took `served`, and returns after how many
-    /// a second reader is wanted.
+    /// Records reads of 1 MiB, each after a request that took `served`. Returns the number of reads
+    /// after which a second reader is wanted.
     fn reads_until_widened(served: Duration, waited: Duration) -> Option<usize> {
         let pool = ThreadPool { readers_max: 2, ..pool_of(2) };
         let worker = pool.add_thread().unwrap();

@@ -45,8 +45,8 @@ impl Unmounter {
         self.transport.is_connected()
     }
 
-    /// Unmounts the file system if it is not in use; returns `false` if it is. Returns `true` if it
-    /// is no longer mounted.
+    /// Unmounts the file system unless it is in use. Returns `true` if it is no longer mounted, and
+    /// `false` if it is in use.
     ///
     /// # Errors
     /// Other errors of the kernel.

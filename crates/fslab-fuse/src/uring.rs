@@ -7,10 +7,10 @@
 //! prefers the thread with the shortest waiting time.
 //!
 //! If a thread takes a request while no other thread waits in its queue, it starts another thread.
-//! So no request waits for a slow one. But if a request arrived before the new thread was
-//! registered, it remains in the kernel's queue until a reply is sent through this queue. So while
-//! requests take long, fslab itself regularly queries the mount's free space through each queue
-//! that has a new thread (`queues`). The reply to the query fetches the remaining request.
+//! So no request waits for a slow one, with one exception. A request that arrives before the new
+//! thread is registered remains in the kernel's queue until a reply is sent through this queue.
+//! Therefore, while requests take long, fslab regularly queries the mount's free space through each
+//! queue that has a new thread (`queues`). The reply to the query fetches the remaining request.
 //!
 //! FORGET, INTERRUPT and notifications use /dev/fuse.
 
@@ -39,8 +39,8 @@ pub(crate) use queues::Queues;
 /// allows more.
 const THREADS_MAX: usize = 256;
 
-/// Average number of threads that each queue may have in any case. Two of them may wait for pages
-/// while a third one serves the readers of these pages.
+/// Number of threads that each queue may have on average, even beyond `THREADS_MAX`. For example,
+/// two threads may wait for pages that are being read, while a third one serves these reads.
 const THREADS_OF_A_QUEUE: usize = 4;
 
 /// Initial number of threads in each queue: one serves, and one waits.

@@ -16,7 +16,7 @@ const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Workers {
     state: Mutex<State>,
-    /// Signalled when a thread exits, the mount ends, or requests are cut off.
+    /// Signalled when a thread exits, the mount ends, or all requests are cancelled.
     ended: Condvar,
     epoch: Instant,
     early: EarlyInterrupts,
@@ -197,8 +197,8 @@ impl Worker {
         Self { is_surplus, ..Self::default() }
     }
 
-    /// Records the beginning of a request, and returns its cancellation flag: the number of the
-    /// cancelled request.
+    /// Records the beginning of a request. Returns the thread's cancellation flag, which contains
+    /// the number of the request to be cancelled.
     pub fn begin(&self, unique: u64, arrived: Instant, workers: &Workers) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
         self.busy_since_ns.store(workers.clock_ns(arrived), Ordering::SeqCst);
@@ -237,8 +237,8 @@ mod tests {
         worker.finish();
     }
 
-    /// The kernel sends the interrupt only once, and another thread than that of the request may
-    /// receive it.
+    /// The kernel sends the interrupt only once, and may deliver it to a thread that does not serve
+    /// the request.
     #[test]
     fn a_request_can_be_cancelled_before_it_begins() {
         let (workers, [first, second]) = with_threads();
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(other.load(Ordering::SeqCst), 0);
     }
 
-    /// In either order, the interrupt must reach the request.
+    /// The interrupt must reach the request, whether it arrives before or after the request begins.
     #[test]
     fn no_interrupt_is_lost_between_reading_and_beginning() {
         let (workers, [worker]) = with_threads();

@@ -2,15 +2,15 @@
 //! files, and [`CrashDevice`] for code that works on blocks.
 //!
 //! A double works normally and records every change and every sync. Its log then gives the possible
-//! states after a power cut at every point. Each state contains everything synced. Of the other
-//! effects it contains all, none, a prefix, or a seeded random subset ([`Plan`]). A test can open
+//! states after a power cut at every point. Each state contains everything synced. It also contains
+//! all, none, a prefix, or a seeded random subset of the other effects ([`Plan`]). A test can open
 //! and examine each state.
 //!
 //! # What a file system may keep
 //!
 //! A call is split into *effects* that survive independently:
 //!
-//! | effect | of |
+//! | effect | made by |
 //! |---|---|
 //! | one sector of 512 bytes, as the page cache held it then | writes, copies, zeroed edges |
 //! | size | writes that extend, truncation, allocation |
@@ -23,7 +23,8 @@
 //!
 //! 1. *A sector is not torn.* It has the bytes that the page cache had at one moment. So if its
 //!    later contents survive, earlier writes to it survive too.
-//! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix.
+//! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix: if
+//!    one of them survives, so do all earlier ones.
 //! 3. *Freed space shows no data.* A sector that was written after a truncation or a punch of its
 //!    range survives only with that change.
 //! 4. *Attributes are in order.* Changes of one file's owner, permissions, xattrs and times survive
@@ -34,21 +35,21 @@
 //! 6. *An extended file has no foreign bytes*: parts that no sector filled are zeros.
 //!
 //! `fsync` of a file makes its data, size, attributes and xattrs durable, and `fdatasync` its data
-//! and size. `fsync` of a directory makes its names durable, and `syncfs` everything. A write with
-//! O_DSYNC implies `fdatasync`, with O_SYNC `fsync`. `fsync` of a *file* does not make its *name*
-//! durable.
+//! and size. `fsync` of a directory makes its names durable, and `syncfs` everything. A write to a
+//! file opened with O_DSYNC includes an `fdatasync`, and one with O_SYNC an `fsync`. `fsync` of a
+//! *file* does not make its *name* durable.
 //!
 //! These are the rules of [`Order::Independent`]. It allows more states than any one file system.
-//! So code that survives all of these states also survives crashes of ext4, XFS and Btrfs. (An
-//! fsync on Btrfs commits single files out of order.)
+//! So code that survives all of these states also survives crashes of ext4, XFS and Btrfs. (Btrfs
+//! needs this freedom: its fsync makes a single file durable before older changes of other files.)
 //!
 //! [`Order::Journal`] adds the guarantees of ext4 with `data=ordered`:
 //!
 //! - Names, attributes, xattrs, truncations and emptied blocks survive as one prefix over all files
 //!   (one journal).
-//! - A size that a write extended survives only with everything before it in the journal and with
-//!   that write's sectors (ordered data). It may become durable after later journal entries
-//!   (delayed allocation).
+//! - A write that extends a file changes its size. The new size survives only with that write's
+//!   sectors (ordered data) and with everything before it in the journal. It may become durable
+//!   after later journal entries (delayed allocation).
 //! - `fsync` of a file commits the journal, including names, up to the file's last entry.
 //!
 //! ext4 differs from this double. In ext4, a data sector in newly allocated space survives only
@@ -62,9 +63,9 @@
 //!
 //! # What a device may keep
 //!
-//! A device keeps everything written before a completed flush. Of later writes and discards, it
-//! keeps an arbitrary subset of the sectors (512 bytes or more). Changes between two flushes are
-//! not ordered. A sector is not torn.
+//! A device keeps everything written before a completed flush. It keeps an arbitrary subset of the
+//! sectors (512 bytes or more) written or discarded after that. Changes between two flushes are not
+//! ordered. A sector is not torn.
 
 mod dependencies;
 mod device;

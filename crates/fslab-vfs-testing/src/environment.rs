@@ -19,7 +19,7 @@ const LOG_VARIABLE: &str = "FSLAB_SEED_LOG";
 /// Returns the number in an environment variable, if it is set.
 ///
 /// # Panics
-/// If the variable contains anything else, because a test must not try less than requested.
+/// If the variable is set to anything but a number. The default could test less than requested.
 #[must_use]
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;

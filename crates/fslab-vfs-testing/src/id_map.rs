@@ -1,4 +1,4 @@
-//! Id-mapped mounts: they show other owners than the stored ones.
+//! Id-mapped mounts: they show owners that differ from the stored ones.
 
 use std::fs;
 use std::io;
@@ -50,7 +50,7 @@ struct UserNamespace {
 }
 
 impl UserNamespace {
-    /// Starts a process in a new user namespace, only to open that namespace.
+    /// Starts a process in a new user namespace. The process is needed only to open that namespace.
     fn new(map: IdMap) -> io::Result<Self> {
         let mut holder = Holder::start()?;
         let process = Path::new("/proc").join(holder.0.id().to_string());

@@ -1,7 +1,7 @@
 //! Tests for any file system that implements the trait.
 //!
 //! - [`conformance`]: named cases, each for one guarantee of the trait.
-//! - [`id_map`]: mounts that show other owners than the stored ones.
+//! - [`id_map`]: mounts that show owners other than the stored ones.
 //! - [`model`]: random operations, compared with [`fslab_vfs::MemFs`].
 //! - [`crash`]: test doubles that produce the possible states after a crash.
 //! - [`environment`]: seeds and amounts of random tests, from environment variables.
@@ -14,8 +14,8 @@
 //! The subject is the file system under test. The caller passes a function that makes it, so that
 //! cases and random runs share no state. The subject must allow root every request, and no other
 //! process may change its root directory. The subject may be a mounted file system, accessed
-//! through a leaf over its mount point. So the tests compare times only with each other, never with
-//! the time of a request.
+//! through a leaf over its mount point. It then does not use the times of the requests. So the
+//! tests compare times only with each other, never with the time of a request.
 //!
 //! Start with these types: [`client::Client`], [`crash::CrashFs`], [`crash::CrashDevice`].
 //!

@@ -1,7 +1,7 @@
 //! File systems with one planted bug each, to show that the tests of this crate find it.
 //!
-//! Each wraps a correct file system and changes its behaviour. `caught_by` is the check that must
-//! find the bug.
+//! Each of them wraps a correct file system and changes its behaviour. `caught_by` names the check
+//! that must find the bug.
 
 use fslab_vfs::FileSystem;
 

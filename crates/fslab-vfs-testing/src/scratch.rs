@@ -9,9 +9,9 @@ pub fn on_disk() -> PathBuf {
     std::env::var_os("FSLAB_DISK").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// The folder in `FSLAB_SCRATCH`, or `own`. `own` is cargo's folder for the test program, which is
-/// on a disk even if the temporary folder is in memory. `cargo xtask test` creates a file system
-/// for tests and sets the variable.
+/// Returns the folder in `FSLAB_SCRATCH`, or `own` if the variable is not set. `own` is cargo's
+/// folder for the test program, which is on a disk even if the temporary folder is in memory.
+/// `cargo xtask test` creates a file system for tests and sets the variable.
 #[must_use]
 pub fn folder(own: &str) -> PathBuf {
     std::env::var_os("FSLAB_SCRATCH").map_or_else(|| own.into(), PathBuf::from)

@@ -3,8 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Reports that a test can't run, and why. A line goes to standard error, and to the file in
-/// `FSLAB_SKIP_LOG`, because test harnesses hide the output of tests that pass.
+/// Reports that a test can't run, and why. The line goes to standard error. It also goes to the
+/// file in `FSLAB_SKIP_LOG`, because test harnesses hide the output of tests that pass.
 ///
 /// # Panics
 /// If `FSLAB_REQUIRE_ALL=1`, as in CI, where a skipped test counts as failed.

@@ -1,5 +1,5 @@
-//! Waits for processes that only hold copies of descriptors. A child process that another test
-//! starts holds every open descriptor until it calls exec.
+//! Waits until other processes have closed their copies of open files. A child process started by
+//! another test inherits every open descriptor and holds it until it calls exec.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result};

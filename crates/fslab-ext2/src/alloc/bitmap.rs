@@ -1,8 +1,8 @@
 //! The block or inode bitmap of a group, in a form that can be searched word by word.
 //!
-//! As on disk, a set bit marks a block or inode in use. Two summaries shorten most searches. One
-//! has a bit per word, which is set if the word has a free bit. The other is an upper bound for the
-//! length of the longest free run.
+//! As on disk, a set bit marks a block or inode in use. Two summaries shorten most searches. The
+//! first has one bit per word, set if the word contains a free bit. The second is an upper bound
+//! for the length of the longest free run.
 
 use std::cell::Cell;
 use std::ops::Range;

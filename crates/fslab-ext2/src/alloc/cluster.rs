@@ -1,10 +1,10 @@
 //! Smart clustering: moves scattered blocks of a file together while the file is still being
 //! written (`ffs_reallocblks` of 4.4BSD).
 //!
-//! A cluster consists of a few blocks that are being appended. A cluster that is not yet full is
-//! moved if its newest block does not follow its predecessor on the device. Its new place is the
-//! first free run that is long enough. Only clusters that end with a full block at the end of the
-//! file are moved.
+//! A cluster is a short run of file blocks that are being appended. A cluster that is not yet full
+//! is moved if its newest block does not follow the previous block on the device. The new position
+//! is the first free run that is long enough. A cluster is moved only if its last block is full and
+//! is the last block of the file.
 
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ pub struct Written {
     pub address: BlockNo,
     /// Whether the block is full and is the last block of the file.
     pub ends_file: bool,
-    /// Number of following file blocks that are contiguous with this block on the device.
+    /// Number of file blocks after this one that continue it without a gap on the device.
     pub contiguous: u32,
 }
 
@@ -106,7 +106,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the cluster may be moved after `block` was added to it.
+    /// Whether the cluster, with `block` added to it, may be moved.
     fn may_go_on(&self, block: &Written, in_order: bool) -> bool {
         let filled = self.last.map_or(0, |(last, _)| (last + 1).saturating_sub(self.start));
         self.length > 0 && block.ends_file && in_order && self.length > filled

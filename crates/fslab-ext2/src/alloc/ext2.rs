@@ -24,16 +24,16 @@ pub(crate) const SPEC: PolicySpec = PolicySpec {
 
 struct Ext2 {
     windows: Windows,
-    /// For each group, the number of directories placed there, reduced by one for each other inode
-    /// that is placed there later.
+    /// For each group, the number of directories placed there. It decreases by one for each file
+    /// placed there later, but not below zero.
     debts: Vec<u8>,
     full: FullGroups,
     random: Pcg64,
 }
 
 /// Consecutive groups that had no free inode at the last search; valid until an inode is freed. A
-/// directory with millions of names fills hundreds of groups. The search for the next inode skips
-/// the groups recorded here.
+/// directory with millions of names fills hundreds of groups, and the search for the next inode
+/// skips them.
 #[derive(Clone, Copy, Default)]
 struct FullGroups {
     first: u32,
@@ -140,8 +140,8 @@ impl Ext2 {
 }
 
 /// Finds a free run of up to `count` blocks in a range of a group, at or after the goal. Without a
-/// goal, the run may start anywhere in the range. With `step_back`, a run without a goal starts up
-/// to seven blocks before the block that was found, if these blocks are free.
+/// goal, the run may start anywhere in the range. If `step_back` is set as well, the run starts up
+/// to seven blocks before the block found first, as far as those blocks are free.
 fn scan(
     space: &mut dyn Space,
     group: GroupNo,
@@ -180,7 +180,7 @@ fn anywhere(bitmap: &super::Bitmap, start: u32, end: u32) -> Option<u32> {
         .filter(|at| *at < end)
 }
 
-/// The averages that Orlov's rules compare groups with.
+/// The averages with which Orlov's rules compare each group.
 struct Averages {
     groups: u32,
     all: Counts,
@@ -282,8 +282,8 @@ fn least_used(space: &dyn Space, averages: &Averages, from: GroupNo) -> Option<G
         .map(|(group, _)| group)
 }
 
-/// Returns the limit for the entries of `debts`: how many more directories than other inodes may be
-/// placed in a group.
+/// Returns the maximum value of an entry of `debts`: by how much the directories placed in a group
+/// may outnumber the other inodes placed there.
 fn most_debt(geometry: &Geometry, all: &Counts) -> u8 {
     const BLOCK_COST: u32 = 256;
     const INODE_COST: u32 = 64;

@@ -1,6 +1,6 @@
-//! Reservation windows: ranges of blocks that one file allocates from and other files avoid. So the
-//! blocks of concurrently written files do not interleave. Windows exist only in memory. They may
-//! contain used blocks, because they only restrict which file may allocate in the range.
+//! Reservation windows: a window is a range of blocks in which only one file allocates. Windows
+//! keep the blocks of concurrently written files from interleaving. They exist only in memory. A
+//! window may contain used blocks, because it only restricts who may allocate there.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

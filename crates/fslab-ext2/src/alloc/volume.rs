@@ -149,7 +149,7 @@ impl Volume {
         self.files.get(&inode)
     }
 
-    /// Appends blocks to a file. `last_is_full` states whether the last of them is full.
+    /// Appends blocks to a file. `last_is_full` states whether the last appended block is full.
     ///
     /// # Errors
     /// Only errors of the policy.
@@ -216,8 +216,8 @@ impl Volume {
     }
 
     /// Whether a file block must be requested alone. With smart clustering, a block that does not
-    /// follow its predecessor on the device may be moved, and later blocks should then follow its
-    /// new address.
+    /// follow its predecessor on the device may be moved. Later blocks should then follow its new
+    /// address, so they are requested after the move.
     fn places_one(&mut self, file: &File, logical: u32) -> Result<bool> {
         let last = logical.checked_sub(1).and_then(|before| file.block(before));
         let Some(last) = last.filter(|_| self.clustering == Clustering::Smart) else {
@@ -350,7 +350,7 @@ fn release(space: &mut MemorySpace, block: BlockNo) {
 }
 
 impl File {
-    /// Builds the request for up to `most` blocks, starting at the file block that `path` leads to.
+    /// Builds the request for up to `most` blocks, starting at the file block at the end of `path`.
     fn request(
         &self,
         geometry: &Geometry,
@@ -473,7 +473,8 @@ impl File {
     ) {
         for new in indirect {
             let at = self.indirect.partition_point(|one| one.logical <= new.logical);
-            // Among indirect blocks with the same first block, higher levels come first.
+            // Indirect blocks whose ranges start at the same file block are sorted by level,
+            // highest first.
             let above = self.indirect[..at].iter().rev();
             let below = above.take_while(|one| one.logical == new.logical && one.level < new.level);
             let at = at - below.count();
@@ -501,8 +502,8 @@ impl File {
             }
         }
         release_run(space, run);
-        // Compare with the end of the mapped blocks, not with `count`. In a file with holes,
-        // indirect blocks before `count` may have no mapped block left.
+        // Compare with the end of the mapped blocks, not with `count`. If the file has holes, an
+        // indirect block for a range before `count` may no longer map any block.
         let end = self.end();
         while let Some(indirect) = self.indirect.pop_if(|indirect| indirect.logical >= end) {
             release(space, indirect.block);

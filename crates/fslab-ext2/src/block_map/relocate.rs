@@ -68,8 +68,8 @@ impl Volume {
                 }
             }
         }
-        // The rest of the write may flush and then reuse the old blocks. The device must not refer
-        // to them by then.
+        // A later step of this write may flush and then reuse the old blocks. By then the inode on
+        // the device must no longer refer to them.
         self.store_inode(inode)?;
         answer?;
         Ok(run.blocks().last())

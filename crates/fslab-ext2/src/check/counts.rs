@@ -58,8 +58,8 @@ pub(super) fn check_state(image: &mut Image) {
     }
 }
 
-/// Compares one of the superblock's counts, which are updated only by an unmount. e2fsck mentions a
-/// difference but still reports the file system as clean.
+/// Compares a free count of the superblock with the actual count. Stored counts are updated only at
+/// unmount. e2fsck mentions a difference but still reports the file system as clean.
 fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
     if stored != counted {
         of_superblock(image, Problem::Count { what, stored, counted });

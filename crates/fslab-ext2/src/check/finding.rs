@@ -125,7 +125,8 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// Returns a stable name in kebab-case: that of the flaw, if the problem contains one.
+    /// Returns a stable name in kebab-case: the name of the problem, or of the flaw that it
+    /// contains.
     #[must_use]
     pub fn code(&self) -> String {
         match self {

@@ -71,8 +71,8 @@ fn repair_in_rounds(
         let Some(mut image) = image.filter(|_| !report.findings.is_empty()) else {
             return Ok(Repaired { mended, left: report });
         };
-        // A long list of findings needs more rounds; this is enough even if all inodes and blocks
-        // are damaged.
+        // A long list of findings needs more rounds. This limit is high enough even if all inodes
+        // and blocks are damaged.
         let geometry = image.geometry();
         let longest = geometry.inodes() as usize + geometry.blocks as usize;
         let before = mended.len();

@@ -385,8 +385,9 @@ impl InodeOrder {
         Self { batch: batch.max(1), starts, loaded: None, names }
     }
 
-    /// Does the same as [`list`], but in inode order. A cookie is a position in this order. It is
-    /// valid within the same listing; in another listing, only if the directory has not changed.
+    /// Does the same as [`list`], but in inode order. A cookie is a position in this order. It
+    /// stays valid during this listing. In another listing it is valid only if the directory has
+    /// not changed.
     ///
     /// # Errors
     /// The same as [`list`].

@@ -113,10 +113,9 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
 }
 
-/// Whether the neighbours of a leaf are examined after a removal. The leaf lost `size` bytes and
-/// has `left` bytes. It must be at most half full, and its fill level must have fallen to a lower
-/// step. In a small directory, any decrease of the fill level is enough. An empty leaf always
-/// qualifies.
+/// Whether the neighbours of a leaf are examined after a removal of `size` bytes that left `left`
+/// bytes. The leaf must be at most half full, and its fill level must have fallen to a lower step.
+/// In a small directory, any decrease of the fill level is enough. An empty leaf always qualifies.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();
     let step = block_size / STEPS;
@@ -236,8 +235,8 @@ fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>>
     })
 }
 
-/// Merges the node at `level` of the path to `hash` with a neighbour that has the same parent. Both
-/// together must fill at most half of a block.
+/// Merges the node at `level` of the path to `hash` with a neighbour that has the same parent, if
+/// both together fill at most half of a block.
 fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) -> Result<()> {
     let path = Path::to_hash(blocks, hash)?;
     let Some([above, node]) = path.frames().get(level - 1..=level) else { return Ok(()) };

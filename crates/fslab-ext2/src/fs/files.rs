@@ -70,7 +70,8 @@ impl Ext2 {
                 let new = New::of_kind(FileKind::Regular, mode);
                 let no = self.see(volume.create_at(request, at, &new, &vacancy))?;
                 let flags = flags - OpenMode::TRUNCATE;
-                // The lookup is counted first, because the kernel has no earlier one.
+                // Count the lookup before the open. Otherwise `open` might assume an earlier
+                // lookup, but the kernel cannot have looked up a new inode.
                 let entry = self.enter(&volume, no)?;
                 return Ok((entry, self.add_handle(&volume, Open::File { no, mode: flags })));
             }

@@ -1,4 +1,4 @@
-//! The shared memory with the records of a volume: two halves, of which one is active.
+//! The shared memory with the records of a volume. It has two halves; one of them is active.
 //!
 //! A process may die after any write to the memory. Records become valid when the end of the active
 //! half, or the number of the active half, is stored.
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fslab_sys::shared_memory::SharedMemory;
 
 /// Version of the layout, the records and their size ([`super::KEPT_WORDS`]). Increase it with each
-/// change, because another version of fslab may take over a mount.
+/// change of these, because another version of fslab may take over a mount.
 pub const KEPT_LAYOUT: u64 = 1;
 
 /// Words of the header.
@@ -30,8 +30,8 @@ enum Head {
     ImageInode,
 }
 
-/// The device and inode number of the image to which a kept mount's changes belong; `None` if no
-/// daemon has served it yet.
+/// Returns the device and inode number of the image file to which the recorded changes belong;
+/// `None` if no daemon has recorded them yet.
 #[must_use]
 pub fn image_of(changes: &SharedMemory) -> Option<(u64, u64)> {
     let get = |word| head_of(changes, word).map(|word| word.load(Ordering::Acquire));
@@ -39,8 +39,8 @@ pub fn image_of(changes: &SharedMemory) -> Option<(u64, u64)> {
     Some(image).filter(|image| image.1 != 0)
 }
 
-/// Records the device and inode number of the image of a kept mount, which the first daemon has
-/// opened.
+/// Records the device and inode number of the image file. Called by the first daemon of a kept
+/// mount, when it has opened the image.
 pub fn note_image(changes: &SharedMemory, (device, inode): (u64, u64)) {
     for (word, value) in [(Head::ImageDevice, device), (Head::ImageInode, inode)] {
         head_of(changes, word).into_iter().for_each(|word| word.store(value, Ordering::Release));
@@ -68,7 +68,8 @@ impl Halves {
     pub fn new(memory: Arc<SharedMemory>) -> Self {
         let size = memory.words().len().saturating_sub(HEADER_WORDS) / 2;
         let mut halves = Self { memory, size, active: 0, length: 0 };
-        // The valid half must not be overwritten first.
+        // The first complete set of records must not overwrite the valid half, so make it the
+        // active half.
         halves.active = halves.valid().unwrap_or(0);
         halves
     }
@@ -91,7 +92,7 @@ impl Halves {
         Some((words.iter().map(|word| word.load(Ordering::Relaxed)).collect(), get(Head::Flags)))
     }
 
-    /// The index of the half with the valid records.
+    /// Returns the index of the half with the valid records.
     fn valid(&self) -> Option<usize> {
         let number = self.head(Head::Active).load(Ordering::Acquire);
         number.checked_sub(1).filter(|half| *half < 2).map(|half| half as usize)
@@ -111,8 +112,8 @@ impl Halves {
         true
     }
 
-    /// Replaces all records by these. Returns `false` if there is not enough room, and there are no
-    /// valid records then.
+    /// Replaces all records by these. If there is not enough room, returns `false` and leaves no
+    /// valid records.
     pub fn begin_again(&mut self, identity: u64, records: &[u64], flags: u64) -> bool {
         let has_room = records.len() <= self.size;
         let store = |word, value: u64| self.head(word).store(value, Ordering::Relaxed);
@@ -174,7 +175,7 @@ mod tests {
         assert!(halves.begin_again(7, &[6], 9));
         assert_eq!(next(), Some((vec![6], 9)));
         for _ in 0..3 {
-            // The next process begins again too, and leaves the valid half as it is meanwhile.
+            // The next process also writes a complete set, and must not overwrite the valid half.
             let mut halves = Halves::new(Arc::clone(&memory));
             assert_ne!(halves.valid(), Some(1 - halves.active));
             assert!(halves.begin_again(7, &[6], 9));

@@ -14,9 +14,9 @@ use crate::types::{BlockNo, GroupNo, InodeNo};
 pub(super) enum Record<'a> {
     /// The bytes of a block that is not on the device yet.
     Changed(BlockNo, Change, &'a [u8]),
-    /// The block is unchanged: it was written, or is no longer used.
+    /// A block that no longer differs from the device: it was written, or is no longer used.
     Unchanged(BlockNo),
-    /// The bytes that an inode had before changes that the device gets after directories.
+    /// An inode's earlier bytes, without the changes that must be written after directory blocks.
     Late(InodeNo, &'a [u8]),
     /// Consecutive blocks that were freed and can't be reused yet: the first, and their number.
     FreedBlocks(BlockNo, u32),
@@ -123,7 +123,7 @@ impl Records {
         self.0.push(u64::from(kind) << 32 | u64::from(number));
     }
 
-    /// The sizes of blocks and inodes are multiples of eight.
+    /// Appends the bytes of a block or inode, whose size is a multiple of eight.
     fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)));
     }
@@ -155,8 +155,8 @@ fn parse_change(word: u64) -> Option<Change> {
     Some(Change { role, fresh: word & FRESH != 0, pinned: word & PINNED != 0 })
 }
 
-/// Parses records of a volume with this size of blocks and inodes, in bytes. Ends after the first
-/// invalid one, which is `None`.
+/// Parses the records of a volume with these block and inode sizes in bytes. Yields `None` for the
+/// first invalid record, and then ends.
 pub(super) fn parse(
     words: &[u64],
     block_bytes: usize,

@@ -14,8 +14,8 @@ pub(crate) struct KeptChanges {
     pub(super) is_due: bool,
     /// Whether the latest flush is a part of an operation.
     pub(super) flushes_within_operation: bool,
-    /// The blocks and groups of which the committed state is recorded, because the device may have
-    /// another state.
+    /// The blocks and groups whose committed state is recorded, because it may differ from the
+    /// state on the device.
     pub(super) blocks: HashSet<BlockNo, Hashing>,
     pub(super) groups: HashSet<GroupNo>,
     /// A buffer for encoding.
@@ -34,7 +34,7 @@ impl KeptChanges {
         }
     }
 
-    /// No daemon can take over until a complete set of records fits again.
+    /// Invalidates all records. No daemon can take over until a complete set of records fits again.
     pub(super) fn give_up(&mut self) {
         tracing::warn!(
             "too many changes of this file system are not on the device yet; until they are \

@@ -29,8 +29,8 @@ fn device() -> Arc<dyn BlockDevice> {
     Arc::new(device)
 }
 
-/// All records of the state of a volume, in a fixed order. Those of groups are complete only if one
-/// has changed.
+/// Returns all records of a volume's state in a fixed order. The volume records its groups only
+/// after a change, so the groups in memory are used instead.
 fn state(volume: &Volume, memory: &Arc<SharedMemory>) -> Vec<String> {
     let mut kept = KeptChanges::new(Halves::new(Arc::clone(memory)));
     volume.put_everything(&mut kept);
@@ -63,15 +63,15 @@ fn change(client: &Client<'_>, random: &mut Pcg64) {
             .and_then(|found| client.truncate(found.ino, random.random_range(0..30_000)))
             .map(drop),
     };
-    // Some of these names are missing, exist or are of the wrong kind.
+    // A name may be missing, exist already or have the wrong kind, so these errors are expected.
     let errno = answer.err().map(|error| error.errno());
     let expected =
         [Errno::NOENT, Errno::EXIST, Errno::ISDIR, Errno::NOTDIR, Errno::NOTEMPTY, Errno::INVAL];
     assert!(errno.is_none_or(|errno| expected.contains(&errno)), "{errno:?}");
 }
 
-/// Restored from the records of single operations, a volume has the same changed blocks with the
-/// same roles, delayed inodes, freed blocks, orphans and counts.
+/// A volume restored from the records of single operations has the same changed blocks with the
+/// same roles, delayed inodes, freed blocks, orphans and counts as the original.
 #[test]
 fn restored_state_equals_the_recorded_one() {
     let (device, memory) = (device(), memory());
@@ -105,8 +105,8 @@ fn restored_state_equals_the_recorded_one() {
     }
 }
 
-/// A flush within an operation must not make blocks reusable that the operation has freed, because
-/// the next daemon may restore the state before the operation.
+/// A flush within an operation must not make blocks reusable that the operation has freed. The next
+/// daemon may restore the state before the operation, in which they are in use.
 #[test]
 fn flush_within_an_operation_does_not_free_its_blocks() {
     let (device, memory) = (device(), memory());

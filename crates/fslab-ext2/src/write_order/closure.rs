@@ -25,8 +25,8 @@
 //! - Names or pointers were removed from a block of the closure, so other blocks must be written
 //!   first.
 //! - A name may have replaced another.
-//! - The file is a directory, and the device still lacks the move of a name from one directory
-//!   block to another. Otherwise the name could exist twice.
+//! - The file is a directory, and a name was moved between directory blocks, but the device does
+//!   not have the move yet. Writing only one of the blocks could leave the name twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -53,7 +53,7 @@ pub(crate) struct Closure {
     /// Directory blocks that the device does not refer to yet.
     new_directories: Vec<BlockNo>,
     inodes: BTreeSet<InodeNo>,
-    /// Directory blocks of which the device has an older version.
+    /// Directory blocks whose version on the device is older.
     directories: BTreeSet<BlockNo>,
 }
 

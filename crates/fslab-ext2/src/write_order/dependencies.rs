@@ -67,9 +67,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the names of two directory blocks are merged into the first of them. They are if the
-    /// first block is written no later than the second. Blocks that must be written after the
-    /// second are then also written after the first, so no flush is needed.
+    /// Whether two directory blocks should be merged into the first one. This is so if the first
+    /// block is written no later than the second. Blocks that must be written after the second are
+    /// then also written after the first, so no flush is needed.
     pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
         self.cache.directory_role(one) <= self.cache.directory_role(other)
     }

@@ -1,7 +1,7 @@
 //! Writes all changes in an order such that, after a power cut at any point, a checker can repair
-//! the file system without losing files. The method is that of soft updates (Ganger and Patt, OSDI
-//! 1994), but with steps for all changes together instead of dependencies between individual
-//! changes. [`crate::write_order::closure`] writes a single file.
+//! the file system without losing files. The method is soft updates (Ganger and Patt, OSDI 1994),
+//! but in steps for all changes together, without dependencies between individual changes.
+//! [`crate::write_order::closure`] writes a single file.
 //!
 //! 1. The superblock, without its clean mark. If its orphan list is not empty, the list begins with
 //!    an inode that is on the device and is not deleted in step 5.
@@ -54,8 +54,8 @@ impl Volume {
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
         self.say_in_order()?;
-        // If the superblock has lost its clean mark, the device is flushed, because a checker would
-        // skip an image that is still marked clean.
+        // If the superblock was just marked as not clean, this mark must be durable, because a
+        // checker skips an image that is marked clean.
         if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
@@ -141,8 +141,8 @@ impl Volume {
         }
     }
 
-    /// Flushes the device before an allocation, if freed blocks could be reused. The removal of
-    /// references to them must be durable first.
+    /// Flushes the device before an allocation that could reuse freed blocks, if the removal of the
+    /// references to them is not durable yet.
     pub(crate) fn confirm_freed(&mut self) -> Result<()> {
         if self.reuse_waits { self.barrier() } else { Ok(()) }
     }
@@ -210,7 +210,7 @@ impl Volume {
             let geometry = self.geometry();
             let at = geometry.offset_of(geometry.descriptors_of(GroupNo(0)));
             self.cache.device().write_at(at, &descriptor_table(self.space.groups()))?;
-            // What a settled group still withholds changes its counts later.
+            // Blocks and inodes that still wait for reuse will change the counts later.
             self.space.changed = self.space.is_waiting();
         }
         self.write_superblock(false, self.orphans.head())

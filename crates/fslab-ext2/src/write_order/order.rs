@@ -15,7 +15,7 @@ const NAME_BYTES: usize = 32;
 pub(crate) struct Order {
     /// Inodes whose changes must reach the device after the directories, with their earlier bytes.
     pub late_inodes: BTreeMap<InodeNo, Box<[u8]>>,
-    /// Inodes that were added to `late_inodes`, for the record of changes of a kept mount.
+    /// Inodes that were added to `late_inodes`, for `kept_changes`.
     pub recently_late: Recent<InodeNo>,
     /// Directory blocks that gained moved names, or that contain the names of new directories.
     /// Other blocks must be written after them.

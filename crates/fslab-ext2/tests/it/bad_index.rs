@@ -1,4 +1,5 @@
-//! Tests directories with an unreadable index. As in the kernel, their names are found without it.
+//! Tests directories with an unreadable index. As in the kernel, their names are found without the
+//! index.
 
 use std::collections::BTreeSet;
 

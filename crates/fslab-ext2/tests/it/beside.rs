@@ -1,5 +1,6 @@
-//! Tests that readers do not wait for the device during a sync. The tests fail if a sync holds the
-//! volume exclusively during a flush of the device, or if an fsync does so during its writes.
+//! Tests that readers do not wait for the device during a sync. A test fails if a sync holds the
+//! volume exclusively during a flush of the device, or if an fsync holds it exclusively during its
+//! writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,8 +110,8 @@ fn is_read_meanwhile(reads: &AtomicU64) -> bool {
     true
 }
 
-/// The device lets every write and every flush of an fsync wait for a read. The synced file and its
-/// directory are new, so that each step of the closure writes something.
+/// The device delays every write and every flush of an fsync until a read has completed. The synced
+/// file and its directory are new, so that each step of the closure writes something.
 #[test]
 fn reads_are_answered_during_each_write_of_an_fsync() {
     #[derive(Default)]

@@ -105,8 +105,8 @@ fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
     let first = &groups[0];
     let block = 1024;
     match random.random_range(0..10) {
-        // The superblock's counts of free blocks and free inodes. Most other fields determine the
-        // addresses of everything else.
+        // Damage only the superblock's counts of free blocks and inodes, because most other fields
+        // determine the addresses of all other structures.
         0 => 1024 + random.random_range(12..20),
         1 => u64::from(group.block_bitmap.0) * block + random.random_range(0..block),
         2 => u64::from(group.inode_bitmap.0) * block + random.random_range(0..block),
@@ -130,9 +130,9 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
 
 /// Seeds that found bugs:
 ///
-/// - 4024: an unused reserved inode had a block count. Also, an indirect block was in the inode
-///   table; repair changed numbers in the table as if they were pointers, until it overwrote the
-///   superblock.
+/// - 4024: an unused reserved inode had a block count. Also, a pointer to an indirect block
+///   referred to the inode table. Repair changed inodes as if they were pointers, and finally
+///   overwrote the superblock.
 /// - 4012: a reserved inode had names, which must be ignored.
 /// - 4045: a reserved inode had a wrong size, which must be checked.
 /// - 4032: repair gave a symbolic link a second block.

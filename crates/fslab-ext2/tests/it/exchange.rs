@@ -240,8 +240,8 @@ fn files_exchanged_across_blocks_survive_every_power_cut() {
     }
 }
 
-/// An fsync of another file could write only one of the two blocks. Both names must still exist
-/// afterwards.
+/// After an fsync of another file in the same directory, the device has both exchanged names.
+/// Writing only one of their blocks could leave an inode without a name.
 #[test]
 fn fsync_of_a_neighbour_writes_an_exchange_whole() {
     if !has("e2fsck") {

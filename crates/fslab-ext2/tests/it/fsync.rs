@@ -531,9 +531,9 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     );
 }
 
-/// An fsync of a directory makes moves into it fully durable. It also removes the old names of
-/// these files from their previous directory, which was not synced, including the name of a file
-/// that was removed later.
+/// An fsync of a directory makes moves into it fully durable. It also removes the old names from
+/// the previous directory, although that directory was not synced. This includes the old name of a
+/// file that was removed after its move.
 #[test]
 fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     survives(

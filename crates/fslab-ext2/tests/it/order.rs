@@ -133,7 +133,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     for index in (0..NAMES).filter(|index| !is_kept(*index)) {
         client.unlink(names, name(index)).unwrap();
     }
-    // Also removes a directory of many blocks with all its names.
+    // Also remove a directory of many blocks with all its names.
     (0..NAMES / 10).for_each(|index| client.unlink(gone, name(index)).unwrap());
     client.rmdir(Ino::ROOT, "gone").unwrap();
     let flushed = device.log().points_before_flushes().into_iter().filter(|point| *point > begin);
@@ -271,7 +271,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
     lose_none(&device, BYTES, begin, &["names"], &names);
 }
 
-/// The states are examined without a repair.
+/// The states are examined without a repair, because a repair would remove such names.
 #[test]
 fn no_name_is_on_the_device_before_its_inode() {
     const NAMES: u32 = 20;

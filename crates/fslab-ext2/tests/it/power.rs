@@ -38,7 +38,7 @@ struct Choice {
     path: String,
     /// Bytes that must be present.
     bytes: Vec<u8>,
-    /// Writes of which some may follow the required bytes, each complete and in this order.
+    /// Further writes: the first few of them may follow the required bytes, each complete.
     appended: Vec<Vec<u8>>,
 }
 
@@ -122,7 +122,7 @@ fn parent<'a>(client: &Client<'_>, path: &'a str) -> fslab_vfs::Result<(Ino, &'a
 struct Work<'a> {
     client: Client<'a>,
     device: &'a CrashDevice,
-    /// Makes the client of the next daemon of a kept mount.
+    /// Returns a client of the next daemon on a kept mount, else of the same daemon.
     take_over: &'a dyn Fn() -> Client<'a>,
     random: Pcg64,
     promises: Promises,
@@ -505,7 +505,7 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions, is_kept: bool) {
             false => Ext2::open(device, options).unwrap(),
         }
     };
-    // Of a mount that is not kept, one daemon does all the work.
+    // On a mount that is not kept, one daemon does all the work.
     let daemons: [LazyCell<Ext2, _>; ROUNDS as usize + 1] =
         std::array::from_fn(|_| LazyCell::new(open));
     let ext2 = &*daemons[0];

@@ -1,5 +1,5 @@
-//! Tests that the next daemon of a kept mount continues with all completed changes, wherever the
-//! earlier daemon is killed.
+//! Tests mounts with `-o keep`: the next daemon continues with all completed changes, no matter
+//! when the earlier daemon is killed.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::support::{Access, Watch, Watched, options};
 
 const IMAGE_BYTES: u64 = 256 << 20;
 const SMALL_BYTES: u64 = 4 << 20;
-/// Words of the shared memory in tests whose halves should fill up often.
+/// Number of words of shared memory in tests that should fill its halves often.
 const FEW_WORDS: usize = 64 + 2 * (2 << 20) / 8;
 
 pub fn shared(words: usize) -> Arc<SharedMemory> {
@@ -31,7 +31,7 @@ fn kept(device: &Arc<dyn BlockDevice>, memory: &Arc<SharedMemory>) -> Ext2 {
     Ext2::open_kept(Arc::clone(device), options, Arc::clone(memory)).unwrap()
 }
 
-/// Asserts that nothing is wrong on the device after everything was written.
+/// Asserts that a check finds no problem on the device, to which everything has been written.
 #[track_caller]
 fn is_whole(device: &Arc<dyn BlockDevice>, when: &str) {
     let report = check(Arc::clone(device)).unwrap();
@@ -121,7 +121,8 @@ impl Watch for Killer {
 }
 
 impl Killer {
-    /// Ends the effects of a kill; returns whether there was one.
+    /// Lets the device work again, and restores the shared memory as it was at the kill. Returns
+    /// whether there was a kill.
     fn revive(&self) -> bool {
         self.left.store(-1, Ordering::Relaxed);
         let Some(words) = self.words.lock().unwrap().take() else { return false };
@@ -227,7 +228,7 @@ fn open_files_without_a_name_are_kept_until_the_kernel_forgets_them() {
     let cached = client.file(Ino::ROOT, "cached", b"bytes").unwrap();
     let next = kept(&device, &memory);
     let client = Client::new(&next);
-    // The kernel still refers to both files. It has forgotten neither.
+    // The kernel has not forgotten the files, so it still refers to both.
     let again = client.open(removed.ino, OpenMode::READ_WRITE).unwrap();
     assert_eq!(again.read(0, 5000).unwrap(), [7; 5000]);
     again.close().unwrap();
@@ -244,8 +245,8 @@ fn open_files_without_a_name_are_kept_until_the_kernel_forgets_them() {
     is_whole(&device, "at the end");
 }
 
-/// More changes than the shared memory has room for can't be restored. The next change writes them
-/// first, and then everything can be taken over again.
+/// If the shared memory has no room for the changes, no daemon can take over. The next change first
+/// writes them to the device, so that a takeover is possible again.
 #[test]
 fn too_many_changes_prevent_a_takeover_until_they_are_written() {
     const WORDS: usize = 64 + 2 * (64 << 10) / 8;

@@ -42,8 +42,8 @@ fn label_and_uuid_are_changed_in_every_superblock_copy() {
     assert_eq!(image.open().superblock().label(), b"new label");
 }
 
-/// Grows between sizes inside groups and at ends of groups. Files are unchanged, and the new space
-/// is usable.
+/// Grows file systems whose old and new sizes are inside a group or at the end of one. Files are
+/// unchanged, and the new space is usable.
 #[test]
 fn file_systems_grow_to_the_size_of_their_device() {
     let made = MkfsOptions { bytes_per_inode: 2048, ..options(1024) };

@@ -233,7 +233,7 @@ impl Job<'_> {
         }
     }
 
-    /// The state before the request, if an earlier daemon began it.
+    /// Returns the state before the request, if an earlier daemon began it.
     pub(crate) fn begun_before(&self) -> Option<Before> {
         match &self.record?.stage {
             super::Stage::Begun(before) => Some(*before),

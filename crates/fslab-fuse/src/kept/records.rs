@@ -30,21 +30,22 @@ const BEFORE: usize = 4;
 const HAS_NUMBERS: usize = 7;
 const PAYLOAD: usize = 8;
 
-/// The suspicion at which a request is given up: two crashes, or four kills.
+/// The suspicion level at which a request is given up. Two crashes or four kills reach it.
 const SUSPICION_MAX: u64 = 4;
 
 /// How likely it is that a request makes daemons die.
 #[derive(Clone, Copy, Debug, Default)]
 struct Suspicion {
-    /// The sum over the daemons that died while performing the request. A crash counts twice as
-    /// much as a kill, whose reason is probably outside the daemon.
+    /// The weighted number of daemons that died while performing the request. A crash counts 2. A
+    /// kill counts 1, because its reason is probably outside the daemon.
     level: u64,
     /// Whether a daemon is performing the request.
     is_performed: bool,
 }
 
 impl Suspicion {
-    /// The suspicion after the end of a daemon that was or was not performing the request.
+    /// Returns the suspicion after a daemon has ended, whether or not it was performing the
+    /// request.
     fn after(self, end: DaemonEnd) -> Self {
         let added = match end {
             DaemonEnd::Replaced => 0,
@@ -96,8 +97,8 @@ pub(crate) struct Before {
     /// The time of the request, in nanoseconds since the epoch.
     pub now_ns: u64,
     /// Numbers that depend on the operation: the file size before an append, the inodes of two
-    /// names before an exchange, or whether an xattr existed. `None` if none were recorded. If the
-    /// operation needs them, it was then not performed.
+    /// names before an exchange, or whether an xattr existed. `None` if no numbers are recorded. An
+    /// operation that needs numbers was then not performed, because it records them first.
     pub numbers: Option<[u64; 2]>,
 }
 
@@ -355,8 +356,8 @@ mod tests {
         assert_eq!(stage_of(&next, 5), Stage::New);
     }
 
-    /// Performs a request in one daemon for each end, and returns the stage that the daemon after
-    /// them finds.
+    /// Performs a request in one daemon after another; `ends` states how each of them ended.
+    /// Returns the stage that the next daemon finds.
     fn stage_after(opcode: Opcode, ends: &[DaemonEnd]) -> Stage {
         let state = state();
         drop(Records::new(&state).begin(opcode, 7));

@@ -74,8 +74,8 @@ impl DaemonEnd {
     const ALL: [Self; 3] = [Self::Killed, Self::Replaced, Self::Crashed];
 }
 
-/// The shared memory of a kept mount, passed from daemon to daemon: 33 MiB, of which only written
-/// pages occupy memory.
+/// The shared memory of a kept mount, passed from daemon to daemon. Its size is 33 MiB, but only
+/// written pages occupy memory.
 #[derive(Debug)]
 pub struct KeptState {
     memory: SharedMemory,
@@ -95,8 +95,8 @@ pub(crate) struct Connection {
 }
 
 impl KeptState {
-    /// Makes the state of a new mount. `lower_layout` is the version of what the lower file system
-    /// itself records for the next daemon.
+    /// Makes the state of a new mount. `lower_layout` is the version of the records that the lower
+    /// file system keeps for the next daemon.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -233,7 +233,7 @@ fn join((high, low): (u32, u32)) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The upper and the lower half.
+/// Returns the upper and the lower half of a word.
 fn split(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }

@@ -106,7 +106,7 @@ impl Server {
         let work = move || send_later(&*later, Opcode::Write, header, answer);
         match Builder::new().name("fslab-pages".to_owned()).spawn(work) {
             Ok(_) => Answer::Later,
-            // On this thread, dropping the pages could wait for this same request.
+            // This thread must not drop the pages, because that could wait for this same request.
             Err(error) => {
                 tracing::warn!(%error, "can't start a thread; reads may return old cached data");
                 job.output.put(&written);

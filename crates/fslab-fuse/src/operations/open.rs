@@ -40,7 +40,7 @@ impl Server {
             kept.handles.note_backing(fh, backing);
         }
         let (flags, backing_id) = match backing {
-            // With passthrough, the kernel accepts only this flag besides `PASSTHROUGH`.
+            // With passthrough, the kernel accepts only `NOFLUSH` besides `PASSTHROUGH`.
             Some(id) => ((daemon & OpenFlags::NOFLUSH) | OpenFlags::PASSTHROUGH, id),
             None => (daemon, 0),
         };

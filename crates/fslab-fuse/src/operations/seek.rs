@@ -116,8 +116,8 @@ impl Seeker {
             let end = self.data_from(start)?;
             self.write_back(start..end);
             let found = self.seek(offset, SeekTo::Hole)?;
-            // Otherwise, all of this hole turned out to be data. The search continues after it,
-            // because the bytes after `end` have not been written back yet.
+            // If there is no hole before `end`, dirty pages covered this whole hole. The search
+            // continues after them, because bytes after `end` have not been written back yet.
             if found < end {
                 return Ok(found);
             }

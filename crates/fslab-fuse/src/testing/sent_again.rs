@@ -254,7 +254,7 @@ fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     // handle.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
-    // The tested requests have other numbers.
+    // Use a number that differs from the number of the tested requests.
     request[8..16].copy_from_slice(&7_u64.to_ne_bytes());
     daemon.answer(&request).unwrap();
     let fh = OpenOut::read_from_bytes(&daemon.script.payload.lock()).unwrap().fh;
@@ -311,7 +311,7 @@ fn request_that_crashes_two_daemons_takes_effect_at_most_once() {
     }
 }
 
-/// Upgrades are not counted at all, and three kills are fewer than a request may have seen.
+/// Upgrades are not counted, and three kills are too few to give up the request.
 #[test]
 fn request_in_flight_during_upgrades_or_three_kills_takes_effect_once() {
     for number in 0..requests(0).len() {

@@ -94,7 +94,7 @@ impl Queues {
         }
     }
 
-    /// Makes a request of its own in a queue. The reply to this request makes the kernel deliver
+    /// Sends a query of the daemon itself through a queue. The reply to it makes the kernel deliver
     /// the request that has waited longest.
     fn wake(&self, queue: &Queue) {
         let (processor, mount_point) = (queue.processor, self.mount_point.clone());
@@ -123,9 +123,9 @@ impl Queue {
         *self.wake.lock() = Wake { at: Some(Instant::now()), pause: WAKE_PAUSE_MIN };
     }
 
-    /// Whether to wake the queue now. This is so if the time of its next wake-up has come, and a
-    /// thread waits there for the request that the wake-up fetches. If so, sets the time of the
-    /// next wake-up.
+    /// Whether to wake the queue now: the time of its next wake-up has come, and a thread of the
+    /// queue waits for the request that the wake-up fetches. If so, sets the time of the next
+    /// wake-up.
     fn wants_waking(&self) -> bool {
         let (now, mut wake) = (Instant::now(), self.wake.lock());
         let wants = self.waiting.load(Ordering::SeqCst) > 0 && wake.at.is_some_and(|at| at <= now);

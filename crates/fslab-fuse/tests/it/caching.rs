@@ -19,7 +19,7 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Mounted, believing, find, make, rewrite, root, soon};
 
-/// A memory file system that gives the test access to the kernel's cache.
+/// A memory file system. The test uses its `cache` to invalidate the kernel's cached data.
 #[derive(Default)]
 struct Told {
     inner: MemFs,
@@ -105,7 +105,8 @@ if not start <= 1 << 20 < os.lseek(reader, start, os.SEEK_HOLE):
     sys.exit('data at %d only' % start)
 ";
 
-/// The same for changes through a shared mapping, which the kernel always writes back later.
+/// A seek finds data written through a shared mapping. The kernel always writes such data back
+/// later, even without writeback mode.
 #[test]
 fn seek_reports_mapped_writes_as_data() {
     for writeback in [false, true] {
@@ -126,8 +127,8 @@ fn seek_reports_mapped_writes_as_data() {
     }
 }
 
-/// Writing pages back also drops them from the cache. So in a file without dirty pages, a seek must
-/// not write back any.
+/// Writing pages back also drops them from the cache. So if a file has no dirty pages, a seek must
+/// not write back any pages.
 #[test]
 fn seek_by_a_reader_keeps_cached_pages() {
     let test = "caching::seek_by_a_reader_keeps_cached_pages";
@@ -248,7 +249,8 @@ impl FileSystem for Served {
 }
 
 /// The kernel drops the pages of a range before it sends an asynchronous direct write, and not
-/// again when the write ends. A page that is read during the write has the old bytes.
+/// again when the write ends. A page that is read during the write has the old bytes, so it must be
+/// dropped before the write returns.
 #[test]
 fn no_page_is_older_than_an_asynchronous_direct_write_that_returned() {
     let test = "caching::no_page_is_older_than_an_asynchronous_direct_write_that_returned";

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Mounted, soon};
 
-/// Number of programs; `FSLAB_TIER_READERS` replaces it.
+/// Default number of programs; the environment variable `FSLAB_TIER_READERS` overrides it.
 const READERS: u64 = 1500;
 
 /// A file system in which reads of files of three bytes wait until the test calls `arrive`.

@@ -82,7 +82,8 @@ fn start_reading(path: &Path) -> Child {
     reader.arg(path).stdout(none()).stderr(none()).spawn().unwrap()
 }
 
-/// More readers than threads of the mount may wait, because they may have to wait for hours.
+/// Readers may have to wait for hours. So even if more readers wait than the mount has threads,
+/// other requests and signals must be served.
 #[test]
 fn waiting_requests_block_neither_others_nor_signals() {
     const READERS: usize = 6;

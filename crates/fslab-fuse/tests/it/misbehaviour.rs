@@ -108,7 +108,7 @@ impl FileSystem for Slow {
     }
 }
 
-/// A single reader must not limit the mount to one request at a time.
+/// A mount usually has one reader thread, which must not limit it to one request at a time.
 #[test]
 fn slow_requests_do_not_hold_up_others() {
     const SLOW: usize = 5;
@@ -192,7 +192,7 @@ fn children_get_no_descriptor_of_the_device() {
     mounted.end();
 }
 
-/// Like `echo 1 >/sys/fs/fuse/connections/N/abort`, for the connection of this mount.
+/// Aborts the connection of the mount, like `echo 1 >/sys/fs/fuse/connections/N/abort`.
 #[test]
 fn aborted_connection_ends_the_session() {
     let test = "misbehaviour::aborted_connection_ends_the_session";
@@ -227,7 +227,8 @@ impl FileSystem for Ending {
     }
 }
 
-/// Writing back may take long, and the device number may be reused meanwhile.
+/// Writing back may take long, and the device number may be reused meanwhile. So the unmount must
+/// be reported first.
 #[test]
 fn unmount_is_reported_before_writeback_ends() {
     let inner = MemFs::default();

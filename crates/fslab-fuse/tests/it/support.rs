@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Maximum waiting time for events that must happen soon, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The environment variable that selects the transport of mounts, if it is `uring`.
+/// The environment variable that selects the transport of mounts. The only value is `uring`.
 pub const TRANSPORT: &str = "FSLAB_TEST_TRANSPORT";
 
 /// A mounted file system.

@@ -61,7 +61,8 @@ impl Drop for Limits {
     }
 }
 
-/// Makes a mount under limits, which affect other mounts of the machine as briefly as possible.
+/// Makes a mount while these limits are set, and resets the limits at once, because they also
+/// affect other mounts of the machine.
 fn mounted_under(
     test: &str,
     file_system: Arc<dyn FileSystem>,

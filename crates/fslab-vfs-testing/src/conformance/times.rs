@@ -29,7 +29,7 @@ fn around(
     Ok((before, client.attr(ino)?))
 }
 
-/// Checks which of modification and change time advanced.
+/// Checks whether the modification time (`contents`) and the change time (`inode`) advanced.
 fn ensure_moved((before, after): (Attr, Attr), contents: bool, inode: bool) -> Outcome {
     ensure_eq!(after.modified > before.modified, contents);
     ensure_eq!(after.changed > before.changed, inode);

@@ -26,7 +26,7 @@ pub enum Order {
 #[derive(Clone, Debug)]
 pub(super) struct Effect {
     pub change: Change,
-    /// The number of the event that it is part of.
+    /// The number of the event to which the effect belongs.
     pub event: usize,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Change {
     /// Names that change atomically.
     Names(Vec<Binding>),
     /// The file gets this size, and everything past it is removed. `written` is set if a write
-    /// extended it.
+    /// extended the file.
     Resize { ino: Ino, size: u64, written: bool },
     /// Whole blocks become empty.
     Clear { ino: Ino, range: Range<u64> },
@@ -107,7 +107,8 @@ impl Change {
         }
     }
 
-    /// Whether a sync of this scope makes the change durable, with the effects that it needs.
+    /// Whether a sync of this scope makes the change durable, together with the effects that it
+    /// needs.
     pub fn is_synced_by(&self, scope: Scope, order: Order) -> bool {
         match (scope, self) {
             (Scope::Everything, _) => true,

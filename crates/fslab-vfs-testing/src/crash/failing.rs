@@ -1,5 +1,5 @@
-//! A lower file system on which one modifying call fails, or that call and all later ones. This
-//! happens on a full disk, with an exhausted quota, or with a failing disk.
+//! A lower file system on which one modifying call fails, or that call and all later ones. Such
+//! failures occur on a full or failing disk, or when a quota is exhausted.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::overtaking::{Bug, Call, Verdict};
 /// Selects the failing calls. Only modifying calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failure {
-    /// The error of the failing calls. With `None`, they return success without being performed,
-    /// which is a planted bug.
+    /// The error of the failing calls. `None` plants a bug: the calls return success without being
+    /// performed.
     pub errno: Option<Errno>,
     /// The number of the first failing call, counted from 0.
     pub first: u64,
@@ -155,9 +155,9 @@ impl Allowed {
     }
 }
 
-/// Makes each call of a script fail in turn. `run` receives the number of the call to fail. It
-/// returns the kind of that call, or `None` if the script has fewer calls, and the problems found.
-/// Returns the kind and the problems for each call.
+/// Makes each call of a script fail in turn, and returns its kind and the problems found. `run`
+/// receives the number of the call to fail. It returns the same two values, with `None` as the kind
+/// if the script has fewer calls.
 pub fn sweep(
     run: impl Fn(u64) -> (Option<&'static str>, Vec<String>),
 ) -> Vec<(&'static str, Vec<String>)> {

@@ -1,7 +1,7 @@
 //! The expected results of a script: the versions of a file or another item, and when each of them
 //! became durable.
 //!
-//! Positions are those of a [`super::CrashFs`]: the number of events so far.
+//! A position is the number of events so far in a [`super::CrashFs`].
 
 /// The versions of an item during a script, such as a file's bytes, its time, or all names.
 #[derive(Debug, Clone)]
@@ -55,8 +55,8 @@ impl<T> History<T> {
         &self.versions[self.versions.len() - 1].1
     }
 
-    /// The versions that are allowed after a crash: from the last synced one to the last that had
-    /// begun.
+    /// The versions that are allowed after a crash: all from the last synced version to the last
+    /// one whose change had begun.
     pub fn allowed(&self, point: usize) -> impl Iterator<Item = &T> {
         let synced = self.synced.iter().rev().find(|(when, _)| *when <= point);
         let first = synced.map_or(0, |(_, version)| *version);
@@ -67,8 +67,8 @@ impl<T> History<T> {
     }
 }
 
-/// Checks that a file may have this size: that of a version, or one between two successive
-/// versions. An extension may be partial.
+/// Checks that a file may have this size: the size of a version, or a size between those of two
+/// successive versions, because an extension may be partial.
 ///
 /// # Errors
 /// The size and the allowed ones.
@@ -81,8 +81,8 @@ pub fn is_size_of(size: usize, versions: &[&[u8]]) -> Result<(), String> {
     Err(format!("a size of {size}, not one of {sizes:?}"))
 }
 
-/// Checks that each byte is one that some version had at the same offset. Past its end, a version
-/// has zeros.
+/// Checks each byte: at least one version must have the same byte at the same offset. Past its end,
+/// a version has zeros.
 ///
 /// # Errors
 /// The first byte that no version had.

@@ -30,7 +30,7 @@ pub(super) struct Event {
     /// A description for failure reports.
     pub text: String,
     pub effects: Range<usize>,
-    /// The inodes that the event creates. Without a name they have no effect.
+    /// The inodes that the event creates. An inode without a name has no effect.
     pub births: Vec<(Ino, Arc<Node>)>,
     pub sync: Option<Scope>,
 }
@@ -42,7 +42,8 @@ pub struct State {
     pub point: usize,
     /// The unsynced effects that survived.
     pub survivors: Survivors,
-    /// A number that is the same for all equal states of one log.
+    /// A hash of the durable and the surviving effects. It is the same for all equal states of one
+    /// log.
     pub fingerprint: u64,
     pub(super) image: Image,
     pub(super) follows_times: bool,
@@ -129,8 +130,8 @@ struct Disk<'a> {
     needs: Vec<Vec<usize>>,
     image: Image,
     pending: Vec<usize>,
-    /// Ranges that durable effects have emptied, as long as an older effect is pending: the number
-    /// of the effect, the file and the range.
+    /// Ranges that durable effects have emptied: the number of the effect, the file and the range.
+    /// An entry is kept as long as an older effect is pending.
     emptied: Vec<(usize, Ino, Range<u64>)>,
     fingerprint: u64,
 }
@@ -158,7 +159,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// Makes the effects that a sync covers durable, and all effects that they need.
+    /// Makes durable all effects that a sync covers, and all effects that these need.
     fn sync(&mut self, scope: Scope) {
         let mut synced = vec![false; self.pending.len()];
         for place in (0..self.pending.len()).rev() {
@@ -201,8 +202,8 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// The positions of needed effects among the pending ones. Effects that are not pending are
-    /// durable.
+    /// The positions, among the pending effects, of the effects with these numbers. Effects that
+    /// are not pending are already durable and are left out.
     fn places_of(&self, numbers: &[usize]) -> Vec<usize> {
         numbers.iter().filter_map(|number| self.pending.binary_search(number).ok()).collect()
     }

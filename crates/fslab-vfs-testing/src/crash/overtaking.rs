@@ -16,7 +16,7 @@ pub enum Call<'a> {
     Sync {
         /// The file's handle.
         handle: Handle,
-        /// Whether it is fdatasync.
+        /// Whether the call is fdatasync.
         data_only: bool,
     },
     /// A write.
@@ -158,7 +158,7 @@ impl<B: Bug> Interceptor for Buggy<B> {
 }
 
 impl<'a> Call<'a> {
-    /// Converts a call and returns it with its inode. `None` for calls that bugs do not see.
+    /// Converts a call and returns it with its inode; `None` for calls that bugs do not see.
     fn of(call: &AnyCall<'a>) -> Option<(Ino, Self)> {
         Some(match *call {
             AnyCall::Fsync { ino, handle, data_only } => (ino, Self::Sync { handle, data_only }),

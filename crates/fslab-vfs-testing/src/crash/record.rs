@@ -45,8 +45,8 @@ impl Default for CrashFs {
 }
 
 impl State {
-    /// Opens the state as another recording file system, for a second crash. Everything in it is
-    /// durable.
+    /// Opens the state as another recording file system, to simulate a second crash. Everything in
+    /// the state is durable.
     ///
     /// # Errors
     /// Only if the log is invalid.
@@ -174,7 +174,8 @@ impl CrashFs {
         self.memory.getattr(&Request::default(), ino, None)
     }
 
-    /// Returns the content with which a new inode is created. No recorded effect contains it.
+    /// Returns the content with which a new inode is created. It is not part of any recorded
+    /// effect.
     fn node(&self, recorder: &Recorder, attr: &Attr) -> Result<Arc<Node>> {
         let (request, ino) = (Request::default(), attr.ino);
         let target = match attr.kind {
