@@ -132,7 +132,7 @@ impl MemoryBound {
     /// Leaves and removes the group, and reports errors, which dropping can't.
     ///
     /// # Errors
-    /// Processes are left in it, or the kernel refuses.
+    /// If other processes are still in the group, or the kernel refuses the removal.
     pub fn leave(mut self) -> Result<(), Error> {
         self.undo()
     }
