@@ -84,7 +84,8 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Whether syncfs makes all files of the tree durable, and reports every failed write once.
-    /// This is not known for a lower tree that contains FUSE file systems, or file systems without
+    /// Returns `false` if this is unknown: for a lower tree that contains FUSE file systems, or
+    /// file systems without file handles.
     /// file handles.
     fn syncs_whole_tree(&self) -> bool {
         self.tree_fallback().is_some_and(|inner| inner.syncs_whole_tree())
@@ -112,7 +113,7 @@ pub trait FileSystem: Send + Sync {
     /// Whether operations may fail with [`Error::Deferred`] if their request carries an offer (see
     /// [`Deferral`](crate::Deferral)). Called at most once, before the first request, by the sender
     /// of requests itself. It is not forwarded by default, because a layer may pass offers on only
-    /// if it can be called again itself.
+    /// if the layer can be called twice for one request.
     fn can_defer(&self) -> bool {
         false
     }
@@ -196,8 +197,8 @@ pub trait FileSystem: Send + Sync {
         self.fallback().map_or(Ok(()), |inner| inner.shutdown())
     }
 
-    /// Locks the whole tree for the file system above this one, until this one is dropped. Repeated
-    /// calls have no effect.
+    /// Locks the whole tree on behalf of the file system above this one. The lock ends when this
+    /// file system is dropped. Repeated calls have no effect.
     ///
     /// # Errors
     /// `EBUSY` if another program has locked the tree, a part of it, or a tree around it.
@@ -264,8 +265,9 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`], even
-    /// if all lookups are released before that call. Each hold must be released separately.
+    /// Keeps an inode that has lookups in use until [`Self::let_go`], so that its number is not
+    /// reused. Releasing all lookups before that call does not end the hold. Each hold must be
+    /// released separately.
     ///
     /// # Errors
     /// `ESTALE` if the inode has no lookups.

@@ -32,13 +32,14 @@ pub(super) struct Lower {
     pub(super) root_device: u64,
     /// Opens inodes on the root's device by their number, if that is possible.
     pub(super) numbers: Option<Numbers>,
-    /// Descriptors of an earlier process. Inodes that it looked up may be in use although they are
-    /// unknown here.
+    /// Descriptors inherited from an earlier process. The kernel may still use inodes that only
+    /// that process has looked up.
     pub(super) taken_over: Option<TakenOver>,
     /// A random number that is mixed into the generation of inodes whose shown numbers may differ
     /// in other sessions.
     session: u64,
-    /// The path of the root, if the kernel would report it as `/`.
+    /// The path of the root, if the root is used through a copy of its mount. The kernel reports
+    /// the path of such a root as `/`.
     root_name: Option<PathBuf>,
 }
 
@@ -89,7 +90,7 @@ impl Lower {
         self.inodes.get(ino)
     }
 
-    /// If the inode is unknown here, adopts it from the earlier process.
+    /// If the inode is unknown here, takes it over from the earlier process.
     pub fn expect_known(&self, ino: Ino) -> Result<()> {
         let is_lost = self.taken_over.is_some() && !self.inodes.knows(ino);
         if is_lost { self.adopt(ino) } else { Ok(()) }
@@ -189,9 +190,9 @@ impl Lower {
     /// Looks up a name without opening it, which needs half the system calls. Returns `None` if
     /// handle and attributes can't be matched.
     ///
-    /// Between the two calls, the name may get another inode. If its number differs, this is
-    /// noticed. If it has the same number as the old inode, the old handle fails with `ESTALE`, and
-    /// the kernel repeats the request.
+    /// Between the two calls, the name may get another inode. A different inode number is noticed.
+    /// If the new inode has the number of the old one, the old handle fails with `ESTALE`, and the
+    /// kernel repeats the request.
     fn look(&self, directory: &OwnedFd, name: Name<'_>) -> Result<Option<Entry>> {
         if !self.devices.root_tells_numbers() {
             return Ok(None);

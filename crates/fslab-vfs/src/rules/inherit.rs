@@ -5,7 +5,7 @@ use crate::types::{FileKind, Permissions, Request};
 
 use super::acl::Acl;
 
-/// The part of a directory that is inherited.
+/// The properties of a directory that affect new inodes in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent<'a> {
     /// Its permission bits.
@@ -16,7 +16,7 @@ pub struct Parent<'a> {
     pub default_acl: Option<&'a [u8]>,
 }
 
-/// The inherited part of a new inode.
+/// The properties that a new inode gets from its directory and its creator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inherited {
     /// Its permission bits.
@@ -77,7 +77,7 @@ fn group_and_mode(parent: &Parent<'_>, request: &Request, kind: FileKind, mode: 
 }
 
 /// Whether the caller may keep a set-group-id bit on a new file in the directory. Only the groups
-/// in the request are known here.
+/// in the request are considered.
 fn may_keep_set_gid(parent: &Parent<'_>, request: &Request) -> bool {
     let caller = &request.credentials;
     let named = request.creation.groups.as_deref().unwrap_or_default();

@@ -197,8 +197,8 @@ fn numbers_of_removed_files_are_stale() {
         fs::write(&path, "bytes").unwrap();
         let host = host(ground.root());
         let known = looked_up(&host, "file");
-        // The number is stale even while a process has the file open. At this time, the file's
-        // handle can still be opened.
+        // The number is stale even while a process has the file open, although the file's handle
+        // can then still be opened.
         let open = fs::File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         is_stale(resolved(&host, known.attr.ino));
@@ -230,7 +230,8 @@ fn a_number_that_was_used_again_has_another_generation() {
     }
 }
 
-/// While an earlier inode with the number is in use, the number stands for that inode.
+/// While the removed inode is in use, its number stands for it and does not resolve to the new
+/// file. The number that the new file got instead does not resolve either.
 #[test]
 fn displaced_inode_is_not_resolved_by_either_number() {
     for kind in kinds("displaced_inode_is_not_resolved_by_either_number") {
@@ -342,8 +343,8 @@ fn numbers_never_resolve_into_other_subvolumes() {
     assert_ne!(other_session.generation as u32, below.generation as u32);
 }
 
-/// A copy of a file system has the same handles for other files. Both are mounted below the root,
-/// so their inode numbers depend on the session.
+/// An image and its copy contain files with equal handles. Each is mounted below the root in a
+/// session of its own, in which its file gets the same number. Only the generations can differ.
 #[test]
 fn generations_distinguish_file_systems_of_different_sessions() {
     if kinds("generations_distinguish_file_systems_of_different_sessions").is_empty() {
