@@ -266,8 +266,8 @@ impl Lower {
         open_name(directory, name).ok()
     }
 
-    /// Keeps an inode usable for its users after its last name was removed. The removal has
-    /// succeeded, so errors here are only logged.
+    /// Keeps an inode usable after its last name was removed. The removal itself has succeeded, so
+    /// errors are only logged.
     pub fn pin_if_nameless(&self, victim: OwnedFd) {
         if let Err(error) = self.try_to_pin(victim) {
             tracing::warn!(
@@ -351,7 +351,7 @@ fn new_session() -> Result<u64> {
 }
 
 /// Maximum number of descriptors that are kept for directories, and also the maximum for removed
-/// inodes. It is a quarter of the process's limit, but from 16 to 4096.
+/// inodes. It is a quarter of the process's limit, but at least 16 and at most 4096.
 fn descriptor_budget() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)
