@@ -443,7 +443,7 @@ impl Conversion {
     }
 
     /// Runs `work`, which needs the right to write to a file. If the user's own file is read-only,
-    /// it is made writable for that time.
+    /// the file is writable while `work` runs.
     fn with_right_to_write(&self, ino: Ino, work: &dyn Fn() -> Result<()>) -> Result<()> {
         let refused = match work() {
             Err(error) if error.errno() == Errno::ACCESS && self.user.is_some() => error,
@@ -572,7 +572,7 @@ impl Conversion {
         }
     }
 
-    /// Removes a name if it leads to this file.
+    /// Removes a name if it refers to this file.
     fn remove_if(&self, parent: Ino, name: &OsStr, ino: Ino) -> Result<()> {
         let found = match self.lower.lookup(&self.request, parent, Name::new(name)?) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(()),

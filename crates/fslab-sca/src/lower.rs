@@ -47,8 +47,8 @@ impl LowerFile {
         self.fs.read_fully(request, self.ino, self.handle, offset, buffer)
     }
 
-    /// Returns the offset of the next data at or after `offset`, or `u64::MAX` if there is none. If
-    /// the file system does not tell, returns `offset`.
+    /// Returns the offset of the next data at or after `offset`, or `u64::MAX` if there is none.
+    /// Returns `offset` if the file system does not report holes.
     pub fn next_data(&self, request: &Request, offset: u64) -> u64 {
         match self.fs.lseek(request, self.ino, self.handle, offset, SeekTo::Data) {
             Ok(next) => next.max(offset),

@@ -47,9 +47,10 @@ pub struct Staged {
 }
 
 impl Log {
-    /// Returns the number of bytes of a write that must be written directly before the others can
-    /// be staged. It is not zero if the write only begins to fill a chunk after these bytes.
-    /// Returns `None` unless the write appends at most one chunk, and follows several such writes.
+    /// Returns the number of bytes of a write that must be written directly before the rest is
+    /// staged. It is not zero if staging begins with this write, and the write first fills up the
+    /// current chunk. Returns `None` unless the write appends at most one chunk, and follows
+    /// several such writes.
     pub fn staging_start(&self, settings: &Settings, offset: u64, length: usize) -> Option<usize> {
         let chunk_bytes = self.map.chunk_bytes();
         let is_possible = settings.stages
@@ -64,8 +65,8 @@ impl Log {
         }
         let border = (offset.next_multiple_of(chunk_bytes) - offset) as usize;
         if self.journal.is_staging() {
-            // No further chunks are staged in an area that recovery found, nor in one in which a
-            // chunk that is not full could not be appended.
+            // No chunk is added to an area that recovery found. Without an open chunk, staging
+            // continues only at the border of a chunk.
             let is_ready = self.staging.open.is_some() || border == 0;
             return (self.staging.is_own && is_ready).then_some(0);
         }
@@ -106,7 +107,7 @@ impl Log {
             match self.stage_piece(io, piece, piece.of(data), options) {
                 Ok(true) => staged.bytes += piece.of(data).len(),
                 Ok(false) => break,
-                // The rest of the data will meet the error again.
+                // The write of the remaining data will return the error.
                 Err(_) if staged.bytes > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -147,7 +148,7 @@ impl Log {
             return Ok(false);
         }
         match io.lower.write(io.request, open.end, &written, options) {
-            // The encoded chunk may need less space.
+            // The encoded chunk may need less space, so the data is written directly.
             Err(error) if is_full(&error) => return Ok(false),
             done => done?,
         }
@@ -332,7 +333,7 @@ impl Log {
 ///
 /// # Errors
 /// Errors of the lower file, which is then unchanged. `EOPNOTSUPP` if its file system can't free
-/// space within a file: it may then also be unable to leave out a range of a file.
+/// space within a file, because it may then also be unable to store a hole.
 fn extend_by_hole(io: Io<'_>, end: u64, length: u64) -> Result<()> {
     io.lower.punch(io.request, end, length - end)?;
     io.lower.truncate(io.request, length)

@@ -25,8 +25,9 @@ pub struct PackedFile {
     pub after_bytes: u64,
 }
 
-/// Packs a stored file in place, if [`Tool::gains_by_packing`]; its names, links, times and
-/// attributes are kept. `progress` receives the number of bytes written so far.
+/// Packs a stored file in place, if that is worthwhile (see [`Tool::gains_by_packing`]). The file's
+/// names, links, times and attributes are kept. `progress` receives the number of bytes written so
+/// far.
 ///
 /// # Errors
 /// A mount uses the file. It is not a stored file. There is no room for a copy of its content. The

@@ -101,7 +101,7 @@ fn scripts_that_once_failed_pass() {
         // Quarantined copies were taken for frames written after a torn frame.
         (COPY, 1017, Order::Journal, Plan::full, 64),
         (LAYERS[1], 1021, Order::Independent, Plan::full, 64),
-        // Other code could not read a header that the walk had repaired.
+        // Code other than the walk could not read a header that the walk had repaired.
         (LAYERS[3], 7058, Order::Independent, Plan::quick, 8),
         // A torn piece of a tail made earlier synced data unreadable.
         (LAYERS[4], 6_106_317_495_334_488_584, Order::Independent, Plan::full, 64),

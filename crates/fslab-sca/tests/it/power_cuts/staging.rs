@@ -114,7 +114,7 @@ fn operate(
         0 => file.fsync(draws.random()).map(|()| true).unwrap(),
         1 => {
             let size = draws.random_range(0..=content.len());
-            // Later chunks are appended at the border of a chunk again.
+            // Half of the sizes are borders of chunks, where staging can begin again.
             let size = if draws.random() { size / CHUNK * CHUNK } else { size };
             file.truncate(size as u64).unwrap();
             content.resize(size, 0);
