@@ -65,9 +65,9 @@ fn flip_every_byte(codec: &str, synced: bool) {
     assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
 }
 
-/// A block of zeros at the beginning of a file destroys its identity. The file can't be empty
-/// because of lost writes, since its size xattr records that it was closed cleanly. An earlier
-/// version served it as an empty file with its old size, and the next write quarantined its frames.
+/// A block of zeros at the beginning of a file destroys its identity. The zeros can't result from
+/// lost writes, since the size xattr records that the file was closed cleanly. An earlier version
+/// served such a file as empty with its old size, and the next write quarantined its frames.
 #[test]
 fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
     for (layer, is_synced) in [("", false), ("", true), (",size-xattr=off", true)] {

@@ -422,8 +422,8 @@ fn truncated_file_counts_as_packed_only_after_packing() {
     }
 }
 
-/// An overwritten file with little garbage is not packed again. Ordinary tools would print the old
-/// content too.
+/// A mount does not pack an overwritten file with little garbage. But ordinary tools would print
+/// the file's old content too, so `fslab_sca::pack` packs it.
 #[test]
 fn overwritten_small_file_is_packed_by_the_tool() {
     const LARGE_HOLE: u64 = 64 << 20;

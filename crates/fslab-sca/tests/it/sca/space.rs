@@ -242,7 +242,7 @@ fn staged_chunks_survive_repeated_writes_to_a_full_disk() {
     }
 }
 
-/// Without sparse files below, a staging area would take 128 MiB of zeros.
+/// If the lower file system can't store sparse files, a staging area would take 128 MiB of zeros.
 #[test]
 fn chunks_are_staged_only_where_ranges_can_be_freed() {
     const CHUNK: usize = 4096;
@@ -270,7 +270,7 @@ fn chunks_are_staged_only_where_ranges_can_be_freed() {
     }
 }
 
-/// A program may stop writing without closing its file.
+/// If a program stops writing without closing its file, staging must end while the mount is idle.
 #[test]
 fn staging_ends_while_the_mount_is_idle() {
     const PIECE: usize = 3000;

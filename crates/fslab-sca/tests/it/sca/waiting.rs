@@ -189,8 +189,7 @@ fn packing_does_not_block_other_operations() {
     fs.shutdown().unwrap();
 }
 
-/// Blocks each sync of packing, and of the garbage collection that a writer runs. Each run blocks
-/// another one of these syncs.
+/// Each run blocks another sync of packing, or of the garbage collection that a writer runs.
 #[test]
 fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
     for (layer, syncs) in [
@@ -474,6 +473,6 @@ fn failed_commit_after_a_write_shows_no_old_bytes() {
     assert_eq!(&client.contents(attr.ino).unwrap()[..3], b"new");
     failing.by("");
     assert_eq!(file.fsync(false).unwrap_err().errno(), Errno::IO);
-    // Closing would free space, which needs a sync.
+    // Closing frees space, which needs a sync. After a failed sync, all later syncs fail too.
     assert_eq!(file.close().unwrap_err().errno(), Errno::IO);
 }
