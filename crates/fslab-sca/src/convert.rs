@@ -5,8 +5,8 @@
 //! with it. Only then is the original removed. So the name refers to a complete file at any moment.
 //! The next run removes the leftovers of an interrupted run, and converts the remaining files.
 //!
-//! A file that is being written is not converted. A lease detects writers until after the exchange
-//! of the names. If a writer is detected by then, the exchange is undone.
+//! A file that is being written is not converted. A lease, held until after the exchange of the
+//! names, detects writers. If it has detected one, the exchange is undone.
 
 mod contents;
 mod estimate;

@@ -274,7 +274,7 @@ pub struct MarkRecord {
 pub struct TreeRecord {
     pub version: u8,
     /// Bit 0: the tree was empty at its first use. So a file whose writes were lost in a crash is
-    /// not taken for a foreign file. Bit 1: see [`FLAG_PLAIN`].
+    /// not mistaken for a foreign file. Bit 1: see [`FLAG_PLAIN`].
     pub flags: u8,
     pub zero: [u8; 2],
     /// CRC32C of the record with this field zero.

@@ -159,8 +159,8 @@ impl LowerFile {
         let modified = Some(SetTime::To(before.modified));
         self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
         match self.give_back(request, before.permissions, capabilities) {
-            // The work itself succeeded. An ordinary user can't restore attributes that only root
-            // may set.
+            // The work itself is done, so this is only logged. An ordinary user can't restore
+            // attributes that only root may set.
             Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
                 tracing::warn!(
                     %error,

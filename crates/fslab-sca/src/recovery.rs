@@ -276,7 +276,8 @@ const PAGES_MAX: usize = 1 << 20;
 const DEAD_MAX: usize = 1 << 20;
 
 /// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame. Even
-/// without joining, the 64 MiB between two commits contain less than half this number of pieces.
+/// if none were joined, fewer than 2^20 pieces would be written within the 64 MiB between two
+/// commits.
 const SEGMENTS_MAX: usize = 2 << 20;
 
 /// A walk over frames.

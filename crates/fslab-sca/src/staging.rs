@@ -96,7 +96,8 @@ impl Log {
         bytes >= ROW_CHUNKS * chunk_bytes && bytes / writes.max(1) >= chunk_bytes / PIECES_MAX
     }
 
-    /// Stages data that is appended at the end of the file, as far as there is room for it.
+    /// Stages data that is appended at the end of the file, or only as much of it as there is room
+    /// for.
     ///
     /// # Errors
     /// Errors of the lower file. The file is then unchanged, except that chunks staged earlier may
@@ -194,9 +195,8 @@ impl Log {
         job
     }
 
-    /// Returns the staging area, which is made if necessary. Returns `None` if the frames would
-    /// reach it, or the lower file system has too little space or does not support such a long
-    /// file.
+    /// Returns the staging area, and makes it if necessary. Returns `None` if the frames would grow
+    /// into it, or if the lower file system can't extend the file by this area.
     fn staging_area(&mut self, io: Io<'_>) -> Result<Option<Area>> {
         if let Some(area) = self.staging.area {
             let needed = (STAGING_SLOTS + 1) * area.slot_bytes;

@@ -42,7 +42,7 @@ pub fn check_reader(bytes: &[u8]) {
 /// Checks that data written and synced after recovery can be read, whatever recovery found.
 ///
 /// # Panics
-/// If the bytes that are read differ, or can't be read.
+/// If the written bytes can't be read, or other bytes are read.
 pub fn check_recovery(bytes: &[u8]) {
     let below = Below::with(bytes);
     let Ok(written) = below.write_some() else { return };

@@ -156,7 +156,7 @@ thread_local! {
 /// dropped, the call costs nothing.
 ///
 /// # Errors
-/// Those of capset(2).
+/// Errors of capset(2).
 pub fn lay_down_fsetid() -> Result<()> {
     set_fsetid(false)
 }
@@ -166,7 +166,7 @@ pub fn lay_down_fsetid() -> Result<()> {
 /// user, because that user would get the capability.
 ///
 /// # Errors
-/// Those of capset(2).
+/// Errors of capset(2).
 pub fn take_up_fsetid() -> Result<()> {
     set_fsetid(true)
 }
@@ -266,7 +266,7 @@ impl ThreadUmask {
     /// From the first change on, the thread also has its own working directory and root.
     ///
     /// # Errors
-    /// Those of `unshare(CLONE_FS)`.
+    /// Errors of unshare(2).
     pub fn set(umask: u32) -> Result<Self> {
         let present = own_umask()?;
         let before = (umask != present).then_some(present);

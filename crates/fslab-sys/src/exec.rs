@@ -43,7 +43,7 @@ impl TrustedProgram {
     }
 
     /// Makes a command that runs the program as another process, even if its path now refers to
-    /// another file. The returned descriptor must remain open until the command was started.
+    /// another file. The returned descriptor must remain open until the command has been started.
     ///
     /// # Errors
     /// All descriptors are in use.

@@ -86,7 +86,7 @@ impl FileHandle {
     /// The handle of a name in a directory; a symbolic link is not followed.
     ///
     /// # Errors
-    /// Those of [`Self::of`] and of the lookup.
+    /// Errors of [`Self::of`], and of looking up the name.
     pub fn at(directory: impl AsFd, name: impl Arg) -> Result<Self> {
         name.into_with_c_str(|name| Self::named(directory.as_fd(), name, 0))
     }
@@ -146,8 +146,8 @@ impl FileHandle {
     /// Returns the handle of another inode of the same file system and subvolume. Returns `None`
     /// for an unknown format, or a number that does not fit into it.
     ///
-    /// For the generation 0, ext4 and Btrfs do not compare generations. After opening such a
-    /// handle, read the handle of the opened file to get its generation.
+    /// If the generation in a handle is 0, ext4 and Btrfs accept any generation. After opening such
+    /// a handle, read the handle of the opened file to get its generation.
     #[must_use]
     pub fn with_number(&self, number: u64, generation: u32) -> Option<Self> {
         let mut bytes = self.bytes.as_slice().to_vec();

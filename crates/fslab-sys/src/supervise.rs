@@ -45,11 +45,11 @@ pub enum End {
 /// returns in each worker. In the supervisor, it returns when a worker has ended and `is_replaced`
 /// returns `false`.
 ///
-/// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. All workers share
-/// the descriptors that are open at the call, except `left`, which workers of an earlier program
-/// had opened. A descriptor opened by a worker belongs to that worker until it exits, and then to
-/// the next worker. [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored
-/// otherwise.
+/// While a worker runs, the supervisor opens no descriptors, and forwards `signals` to the worker.
+/// All workers share the descriptors that are open at the call, except `left`, which workers of an
+/// earlier program had opened. A descriptor opened by a worker belongs to that worker until it
+/// exits, and then to the next worker. [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows
+/// it, and is ignored otherwise.
 ///
 /// # Errors
 /// Errors of the kernel. `Unsupported` if this process has several threads: a lock that another
@@ -304,8 +304,8 @@ impl Inherited {
         found.by_inode.values().map(Vec::len).sum::<usize>() + found.others.len()
     }
 
-    /// Returns a descriptor of an inode, given by device and number, whatever flags it was opened
-    /// with. Before [`Self::close_others`], this is a copy, and the original is kept.
+    /// Returns a descriptor of an inode, given by device and number, regardless of the flags it was
+    /// opened with. Before [`Self::close_others`], this is a copy, and the original is kept.
     #[must_use]
     pub fn lead_to(&self, device: u64, number: u64) -> Option<OwnedFd> {
         let mut found = self.lock();
@@ -387,8 +387,8 @@ impl Inherited {
 
 impl Found {
     fn add(&mut self, descriptor: OwnedFd) {
-        // A descriptor that can't be examined is not a lower file. An example is a directory of
-        // /proc that belongs to the killed worker.
+        // A descriptor that can't be examined does not refer to a lower file. An example is a
+        // directory of /proc that belongs to the killed worker.
         let Ok(stat) = rustix::fs::fstat(&descriptor) else { return self.others.push(descriptor) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile

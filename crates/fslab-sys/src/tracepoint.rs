@@ -115,7 +115,8 @@ impl Counter {
         let counts = make_array()?;
         let places = (tracepoint.offset(only.0)?, tracepoint.offset(by)?);
         let program = load(&counting_program(places, only.1, counts.as_raw_fd()))?;
-        // The program runs for events on all processors, wherever the event is opened.
+        // The program runs for events on all processors, although the event is opened for one of
+        // them.
         let processor = processors::online()?.first().copied().unwrap_or_default();
         let event = open(tracepoint, processor)?;
         // SAFETY: both descriptors are open; the kernel keeps its own reference to the program.

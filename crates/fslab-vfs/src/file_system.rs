@@ -86,7 +86,6 @@ pub trait FileSystem: Send + Sync {
     /// Whether syncfs makes all files of the tree durable, and reports every failed write once.
     /// Returns `false` if this is unknown: for a lower tree that contains FUSE file systems, or
     /// file systems without file handles.
-    /// file handles.
     fn syncs_whole_tree(&self) -> bool {
         self.tree_fallback().is_some_and(|inner| inner.syncs_whole_tree())
     }
@@ -145,7 +144,7 @@ pub trait FileSystem: Send + Sync {
     /// Reads until the buffer is full or the file ends.
     ///
     /// # Errors
-    /// Those of [`Self::read`].
+    /// Errors of [`Self::read`].
     fn read_fully(
         &self,
         request: &Request,
@@ -168,7 +167,7 @@ pub trait FileSystem: Send + Sync {
     /// Writes all of `data`.
     ///
     /// # Errors
-    /// Those of [`Self::write`]; `EIO` if a write returns 0.
+    /// Errors of [`Self::write`]; `EIO` if a write returns 0.
     fn write_all(
         &self,
         request: &Request,
@@ -404,7 +403,7 @@ pub trait FileSystem: Send + Sync {
         /// Finds the next data or hole at or after `offset`.
         ///
         /// # Errors
-        /// `ENXIO` at or past the end, and for data if only a hole follows.
+        /// `ENXIO` if `offset` is at or past the end, or if data is wanted and only a hole follows.
         lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64;
 
         /// Copies between two open files and returns the number of bytes copied. The caller must

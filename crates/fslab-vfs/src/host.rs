@@ -2,8 +2,8 @@
 //!
 //! Inodes are identified by device, number and generation, and reopened by file handle. A walk over
 //! millions of files thus needs neither descriptors nor much memory. An operation that creates a
-//! file runs with the caller's ids, groups and umask. All others run as the process, because the
-//! kernel has already checked the caller's permissions.
+//! file runs with the caller's ids, groups and umask. All other operations run with the rights of
+//! this process, because the kernel has already checked the caller's permissions.
 //!
 //! Whether set-id bits survive a change is decided here, or by the kernel that sent the request.
 //! The decision must not depend on the capabilities of the serving thread. But the transport drops
@@ -155,9 +155,9 @@ impl HostFs {
         self.lower.has_handles()
     }
 
-    /// Whether a later process that serves the same directory can find this one's inodes by their
-    /// numbers ([`HostOptions::inherited`]). It finds them through inherited descriptors, or by
-    /// number if the lower file system can open inodes by number.
+    /// Whether a later process that serves the same directory can find the inodes of this process
+    /// by their numbers ([`HostOptions::inherited`]). It finds them through inherited descriptors,
+    /// or by number if the lower file system can open inodes by number.
     #[must_use]
     pub fn can_be_taken_over(&self) -> bool {
         !self.has_file_handles() || self.lower.numbers.is_some()

@@ -120,7 +120,8 @@ impl StoredFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        // Another holder of this lock may append frames that do not belong to staged chunks.
+        // Nothing is staged while another thread holds this lock. That thread may append frames
+        // that do not belong to staged chunks.
         let Some(_turn) = self.maintenance.try_lock() else { return Ok(0) };
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);

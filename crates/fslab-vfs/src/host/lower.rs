@@ -198,7 +198,7 @@ impl Lower {
             return Ok(None);
         }
         let handle = match FileHandle::at(directory, name.as_os_str()) {
-            // A file system without handles is mounted there.
+            // Another file system, which has no handles, is mounted on this name.
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => return Ok(None),
             handle => handle?,
         };

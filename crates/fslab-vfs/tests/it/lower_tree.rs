@@ -421,8 +421,8 @@ fn only_root_sees_the_names_of_trusted_attributes() {
     assert_eq!(root.as_user(1234, 1234).listxattr(ino).unwrap(), ["user.known"]);
 }
 
-/// As with a write, the set-id bits are cleared unless the caller has CAP_FSETID. These requests do
-/// not state this, so the file system determines it.
+/// As with a write, the set-id bits are cleared unless the caller has CAP_FSETID. The requests do
+/// not state whether the caller has it, so the file system determines this.
 #[test]
 fn reserving_punching_and_copying_clear_set_id_bits() {
     if !is_root("reserving_punching_and_copying_clear_set_id_bits") {

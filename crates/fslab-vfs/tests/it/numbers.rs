@@ -225,7 +225,7 @@ fn a_number_that_was_used_again_has_another_generation() {
         drop_caches(ground.root());
         let found = resolved(&host, known.attr.ino).unwrap();
         assert_eq!(found.attr.size, "another".len() as u64);
-        // The kernel compares only 32 bits.
+        // The kernel compares only the lower 32 bits of generations.
         assert_ne!(found.generation as u32, known.generation as u32, "{kind:?}");
     }
 }

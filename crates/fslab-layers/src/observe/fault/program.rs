@@ -1,8 +1,8 @@
 //! All rules of a script, and their effect on one call.
 //!
-//! Every rule counts every call it matches, whatever other rules do to that call. If several rules
-//! apply to a call, their effects are combined: the delays add up, the smallest length applies, and
-//! the first error is returned.
+//! Every rule counts every call it matches, regardless of the effect of other rules. If several
+//! rules apply to a call, their effects are combined: the delays add up, the smallest length
+//! applies, and the first error is returned.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Tests of two power cuts while one file is packed. Leftovers of the first attempt must not be
-//! taken for frames after the second checkpoint, even if they begin exactly at its end.
+//! mistaken for frames after the second checkpoint, even if they begin exactly at its end.
 //!
 //! Random scripts do not find this, because a frame must begin at a certain byte and have a certain
 //! sequence number. An ignored test tries all lengths to find one that fits.
@@ -12,7 +12,8 @@ use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 use super::mutants::{Mutant, NO_ZEROS};
 
-/// Layers without tails, so that each chunk has one frame. One packs files at close, one never.
+/// Layers without tails, so that each chunk has one frame. The first one packs files at close, the
+/// second one never.
 const PACKS: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=close";
 const PACKS_NOT: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=off";
 const CHUNK: u64 = 4096;

@@ -174,7 +174,7 @@ fn read_across_a_damaged_chunk_fails_instead_of_being_short() {
 }
 
 /// Unknown bytes after the last frame are quarantined before their space is used. A power cut may
-/// keep the copies but lose the gap and the next write. The copies must then not be taken for
+/// keep the copies but lose the gap and the next write. The copies must then not be mistaken for
 /// complete frames that follow a torn frame among the bytes.
 #[test]
 fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {

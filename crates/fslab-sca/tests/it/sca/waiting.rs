@@ -452,8 +452,8 @@ impl FileSystem for Holding {
     }
 }
 
-/// A write takes effect although the commit that it made due fails. Readers see it, and fsync
-/// fails.
+/// A write takes effect even if the commit that it triggers fails. Readers see the new bytes, and
+/// fsync fails.
 #[test]
 fn failed_commit_after_a_write_shows_no_old_bytes() {
     let below = Below::new();
