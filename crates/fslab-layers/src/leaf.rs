@@ -32,20 +32,21 @@ const MEMORY: LeafSpec = LeafSpec {
 /// The description of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafSpec {
-    /// Its form on a command line.
+    /// Form of the leaf on a command line.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Its stability level.
+    /// Stability level of the leaf.
     pub stability: Stability,
 }
 
-/// A kind of leaf that another crate implements. The program that links both crates passes it in.
+/// A kind of leaf that another crate implements. A program that links both crates passes this
+/// description to fslab.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignLeaf {
-    /// Its description, as shown in lists of leaves.
+    /// Description of the leaf, as shown in lists of leaves.
     pub spec: LeafSpec,
-    /// Its prefix on a command line, including the colon.
+    /// Prefix of the leaf on a command line, including the colon.
     pub scheme: &'static str,
     /// Opens the leaf named by the text after the scheme.
     pub open: OpenLeaf,

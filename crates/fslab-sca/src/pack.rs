@@ -80,7 +80,7 @@ enum Progress {
 pub enum Packed {
     /// Packing is not worthwhile, for example because the file is packed already.
     Already,
-    /// It was packed.
+    /// The file was packed.
     Now,
     /// Packing was abandoned: the file changed, a part can't be read, or `goes_on` stopped it.
     GivenUp,

@@ -430,8 +430,8 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, log: &mut Log, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
-            // These pages belong to a checkpoint without a slot. The walk rebuilds them, so they
-            // are dead.
+            // Index pages after the last checkpoint belong to a checkpoint without a slot. The walk
+            // rebuilds them, so they are dead.
             Kind::Index => log.garbage.add(vec![frame.reference]),
             Kind::Segment => self.segments += 1,
             Kind::Checkpoint => {

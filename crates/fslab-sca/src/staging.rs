@@ -6,10 +6,11 @@
 //! all processors busy. The data is in the lower file when the write returns, so it survives if the
 //! daemon is killed.
 //!
-//! A staged chunk is the next frame of the journal, written at another offset: one or several raw
-//! frames, with the sequence number that the encoded frame will have. While a file has a staging
-//! area, only these encoded frames are appended. Every other change first ends staging (see
-//! `commit::clear_end`). So recovery can determine which staged frames are not in the journal yet.
+//! A staged chunk is the next frame of the journal, written at another offset. It consists of one
+//! or several raw frames, with the sequence number that the encoded frame will have. While a file
+//! has a staging area, only these encoded frames are appended. Every other change first ends
+//! staging (see `commit::clear_end`). So recovery can determine which staged frames are not in the
+//! journal yet.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use super::staging_area::{Appended, Area, Job, OpenChunk, StagedChunk, find};
 /// that are also read or overwritten would not gain.
 const ROW_CHUNKS: u64 = 4;
 
-/// Pieces that are on average shorter than a chunk divided by this number do not begin staging,
+/// Staging does not begin if the pieces are on average shorter than a chunk divided by this number,
 /// because a slot has no room for so many headers.
 const PIECES_MAX: u64 = 64;
 

@@ -24,9 +24,8 @@ const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::MKNOD);
 
-/// Capabilities that are dropped, because they would give files of ordinary users properties that
-/// only root may set: set-id bits, foreign owners, immutable flags, space beyond quotas and
-/// reserves.
+/// Capabilities that are dropped. They would give files of ordinary users properties that only root
+/// may set: set-id bits, foreign owners, immutable flags, space beyond quotas and reserves.
 const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::LINUX_IMMUTABLE)

@@ -1,9 +1,9 @@
 //! Mounts and unmounts file systems, and lists mounts.
 //!
-//! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
-//! limited time, because a daemon or the kernel may keep a file open a moment longer. After that
-//! time, the mount is detached lazily with a warning: the mount point is free at once, and the file
-//! system ends when its last user closes it.
+//! Dropping a [`Mount`] unmounts it. If the file system is busy, because a daemon or the kernel
+//! still has a file open, the unmount is retried for a limited time. After that time, the mount is
+//! detached lazily with a warning. The mount point is then free at once, and the file system ends
+//! when its last user closes it.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;

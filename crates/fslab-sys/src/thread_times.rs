@@ -9,17 +9,17 @@ use std::time::Duration;
 
 /// A thread and its times since it started.
 ///
-/// The kernel updates the times when the thread leaves a processor and at each scheduler tick
-/// (usually 1 to 10 ms), so those of a running thread may be a tick behind.
+/// The kernel updates the times when the thread leaves a processor, and at each scheduler tick
+/// (usually 1 to 10 ms). So the times of a running thread may be a tick behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its number.
+    /// Number of the thread.
     pub id: u32,
-    /// Its name, at most 15 bytes. Names of the kernel's workers are longer and change.
+    /// Name of the thread, at most 15 bytes. Names of the kernel's workers are longer and change.
     pub name: String,
-    /// Time on a processor.
+    /// Time that the thread ran on a processor.
     pub running: Duration,
-    /// Time in which it was ready to run and waited for a processor.
+    /// Time that the thread was ready to run and waited for a processor.
     pub queued: Duration,
 }
 

@@ -9,8 +9,8 @@ pub enum AccessTimes {
     /// all other leaves it is `relatime`.
     #[default]
     Usual,
-    /// `relatime`: an access updates the access time only if that time is not newer than the last
-    /// change of the file, or is at least a day old.
+    /// `relatime`: an access updates the access time only in two cases. The time is not newer than
+    /// the last change of the file, or it is at least a day old.
     Relative,
     /// `relatime,nodiratime`: as `relatime`, but listing a directory does not update its time.
     RelativeOfFiles,

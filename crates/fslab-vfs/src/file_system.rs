@@ -348,8 +348,8 @@ pub trait FileSystem: Send + Sync {
 
         /// Lists a directory from `offset` (0 for the start, otherwise the `next_offset` of an
         /// entry) until the sink refuses an entry or the directory ends. An entry that exists
-        /// during the whole listing is delivered exactly once, whatever else is created or removed
-        /// during the listing.
+        /// during the whole listing is delivered exactly once, even if others are created or
+        /// removed meanwhile.
         readdir(
             ino: Ino, handle: Handle, offset: u64, sink: &mut DirectorySink<'_>
         ) -> (), tree_fallback;

@@ -356,7 +356,7 @@ impl Opened {
 pub enum SetTime {
     /// The current time of the lower file system.
     Now,
-    /// This time.
+    /// The given time.
     To(Timestamp),
 }
 

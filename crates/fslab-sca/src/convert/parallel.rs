@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-/// Number of threads of a conversion. The threads do not belong to a thread pool: a pool thread
+/// Number of threads of a conversion. The threads do not belong to a thread pool. A pool thread
 /// that waits for encoded chunks would start further files, and each of them needs its own buffers.
 #[derive(Clone, Copy)]
 pub struct ThreadCount(pub usize);

@@ -69,9 +69,9 @@ impl Marking {
 /// A marked copy, which has not received all names of its original.
 pub struct Unfinished {
     copy: Ino,
-    /// One of its names.
+    /// One name of the copy.
     path: PathBuf,
-    /// Number of its names that were found.
+    /// Number of names of the copy that were found.
     names: u32,
 }
 

@@ -102,7 +102,7 @@ impl Devices {
 
     /// Returns a number for an inode that is the same in every session. On the root's device, this
     /// is the inode number. On other devices, the volume is mixed into the upper bits of the inode
-    /// number, because a snapshot has the same inode numbers and times as its source.
+    /// number. Otherwise a snapshot would have the same numbers and times as its source.
     pub fn lasting_number(&self, device: u64, number: u64) -> u64 {
         let known = self.known.read();
         let met = known.iter().find(|met| met.number == device);

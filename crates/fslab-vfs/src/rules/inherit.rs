@@ -8,24 +8,24 @@ use super::acl::Acl;
 /// The properties of a directory that affect new inodes in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent<'a> {
-    /// Its permission bits.
+    /// Permission bits of the directory.
     pub permissions: Permissions,
-    /// Its group.
+    /// Group of the directory.
     pub gid: u32,
-    /// Its default ACL, in the form of its xattr.
+    /// Default ACL of the directory, in the form of its xattr.
     pub default_acl: Option<&'a [u8]>,
 }
 
 /// The properties that a new inode gets from its directory and its creator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inherited {
-    /// Its permission bits.
+    /// Permission bits of the new inode.
     pub permissions: Permissions,
-    /// Its group.
+    /// Group of the new inode.
     pub gid: u32,
-    /// Its access ACL, if the permission bits are not sufficient.
+    /// Access ACL of the new inode, if the permission bits are not sufficient.
     pub access_acl: Option<Vec<u8>>,
-    /// Its default ACL.
+    /// Default ACL of the new inode.
     pub default_acl: Option<Vec<u8>>,
 }
 

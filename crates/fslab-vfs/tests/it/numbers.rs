@@ -328,7 +328,7 @@ fn numbers_never_resolve_into_other_subvolumes() {
     let copy = resolved(&snapshot, Ino(ino)).unwrap();
     assert_eq!(copy.attr.size, 11);
     assert_ne!(copy.generation as u32, known.generation as u32);
-    // Only the surrounding volume uses this number.
+    // The subvolume has no inode with this number; only the surrounding volume has one.
     let above = fs::metadata(ground.root().join("7")).unwrap().ino();
     assert!(above > ino);
     is_stale(resolved(&volume, Ino(above)));

@@ -292,8 +292,9 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
     }
 }
 
-/// A cleanly closed file ends with a checkpoint. In an earlier version, a wrong bit in it made the
-/// whole file unreadable, because the size xattr included a frame that the walk did not find.
+/// A cleanly closed file ends with a checkpoint. In an earlier version, a wrong bit in this
+/// checkpoint made the whole file unreadable: the size xattr included a frame that the walk did not
+/// find.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {

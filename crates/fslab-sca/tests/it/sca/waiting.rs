@@ -317,7 +317,7 @@ fn nobody_waits_while_an_index_is_rebuilt() {
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let reader = client.open(ino, OpenMode::READ_WRITE).unwrap();
     *below.holds_reads_of.lock() = Some(SLOW);
-    // Only the walk reads this many bytes at once.
+    // Only the walk reads at least 100,000 bytes at once.
     let read = || assert!(reader.read(0, 4096).unwrap() == data[..4096]);
     below.held_bytes_min.store(100_000, Ordering::SeqCst);
     look_beside(&below, read, (&*fs, ino, data.len()));
@@ -366,8 +366,8 @@ fn closing_a_file_does_not_block_users_of_other_files() {
     beside(&below, || file.close().unwrap(), look);
 }
 
-/// If the kernel forgot the inode and the layer had no reference of its own, the layer could not
-/// restore the file's times and capabilities after packing.
+/// Packing holds a reference to the inode. Otherwise the kernel could forget the inode, and the
+/// layer could not restore the file's times and capabilities.
 #[test]
 fn packing_keeps_an_inode_reference() {
     let below = Arc::new(Holding::default());
