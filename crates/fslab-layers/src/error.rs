@@ -7,7 +7,7 @@ use crate::nearest::{Nearest, suggest};
 /// The result of parsing a description or building a stack.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a leaf or layer of another crate.
+/// An error from a leaf or layer that another crate provides.
 pub type ForeignError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error in the description of a stack, in one line.
@@ -60,7 +60,7 @@ pub enum Error {
         /// The directory.
         leaf: String,
     },
-    /// A layer can't be used in this way.
+    /// The layer can't be used with these options or in this stack.
     #[error("layer '{layer}' {what}")]
     Unfit {
         /// The layer.
@@ -75,7 +75,7 @@ pub enum Error {
         origin: String,
         /// Number of the line, counted from 1.
         line: usize,
-        /// The error in it.
+        /// The error in the line.
         source: ForeignError,
     },
     /// A trace can't be written to its path.

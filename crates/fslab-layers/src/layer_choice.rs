@@ -22,11 +22,11 @@ pub struct LayerChoice {
 }
 
 impl LayerChoice {
-    /// Chooses a layer, which may be from `foreign`, and sets the given options. The other options
-    /// keep their defaults.
+    /// Finds a layer of this crate or of `foreign` by its name, and sets the given options. All
+    /// other options keep their defaults.
     ///
     /// # Errors
-    /// The error contains the nearest existing layer, option or value.
+    /// An unknown layer or option, with similar names, or a value that an option does not accept.
     pub fn of<'a>(
         foreign: &'static [LayerSpec],
         name: &str,
@@ -114,10 +114,10 @@ fn set(
 }
 
 impl LayerChoice {
-    /// Parses `NAME[:key=value,...]`; the layer may be from `foreign`.
+    /// Parses `NAME[:key=value,...]`; the layer is one of this crate or of `foreign`.
     ///
     /// # Errors
-    /// The error contains the unknown layer, option or value.
+    /// An unknown layer or option, a value that an option does not accept, or a malformed option.
     pub fn parse(text: &str, foreign: &'static [LayerSpec]) -> Result<Self> {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let bare = Self::of(foreign, name, [])?;

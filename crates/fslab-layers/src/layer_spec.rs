@@ -12,15 +12,15 @@ use crate::stack_context::StackContext;
 /// The description of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerSpec {
-    /// Its name on command lines and in files.
+    /// Name of the layer on command lines and in files.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Whether it changes the stored bytes.
+    /// Whether the layer changes the stored bytes.
     pub kind: LayerKind,
-    /// Its stability level.
+    /// Stability level of the layer.
     pub stability: Stability,
-    /// Its options.
+    /// Options of the layer.
     pub options: &'static [OptionSpec],
     /// Puts the layer over a file system.
     pub build: BuildLayer,

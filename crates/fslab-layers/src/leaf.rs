@@ -32,30 +32,31 @@ const MEMORY: LeafSpec = LeafSpec {
 /// The description of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafSpec {
-    /// Its form on a command line.
+    /// Form of the leaf on a command line.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Its stability level.
+    /// Stability level of the leaf.
     pub stability: Stability,
 }
 
-/// A leaf of another crate, provided by the program that joins the crates. No other program can
-/// change the files of such a leaf while it is open.
+/// A kind of leaf that another crate implements. A program that links both crates passes this
+/// description to fslab. No other program can change the
+/// files of such a leaf while it is open.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignLeaf {
-    /// Its description, as shown in lists of leaves.
+    /// Description of the leaf, as shown in lists of leaves.
     pub spec: LeafSpec,
-    /// Its prefix on a command line, including the colon.
+    /// Prefix of the leaf on a command line, including the colon.
     pub scheme: &'static str,
-    /// Opens the text after the scheme.
+    /// Opens the leaf named by the text after the scheme.
     pub open: OpenLeaf,
-    /// The size of [`LeafOptions::changes`], in 64-bit words, for the text after the scheme. `None`
-    /// if the leaf's changes are lost with its process.
+    /// Returns the size of [`LeafOptions::changes`] in 64-bit words, for the leaf named by the text
+    /// after the scheme. `None` if the leaf does not record its unwritten changes.
     pub change_words: fn(&str) -> Option<usize>,
 }
 
-/// Opens the text after the scheme of a foreign leaf.
+/// Opens the foreign leaf named by the text after the scheme.
 pub type OpenLeaf =
     fn(&str, &LeafOptions) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>;
 
@@ -68,8 +69,8 @@ pub struct LeafOptions {
     pub access_times: AccessTimes,
     /// Open descriptors handed over by an earlier process that served the same directory.
     pub inherited: Option<Arc<Inherited>>,
-    /// Memory in which a foreign leaf records the changes that it has not written yet, for the next
-    /// process that serves it. It may contain the changes of an earlier process.
+    /// Memory in which a foreign leaf records its unwritten changes, so that the next process that
+    /// serves the leaf can write them. It may already contain changes of an earlier process.
     pub changes: Option<Arc<SharedMemory>>,
 }
 
@@ -81,7 +82,7 @@ impl PartialEq for ForeignLeaf {
 
 impl Eq for ForeignLeaf {}
 
-/// A leaf, not yet opened.
+/// A leaf that is not yet open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaf {
     /// A directory of the host.
@@ -93,7 +94,7 @@ pub enum Leaf {
 }
 
 impl Leaf {
-    /// Parses a leaf, which may be from `foreign`.
+    /// Parses the name of a leaf; the leaf is one of this crate or of `foreign`.
     #[must_use]
     pub fn parse(text: &str, foreign: &'static [ForeignLeaf]) -> Self {
         let known = foreign.iter().find_map(|leaf| Some((leaf, text.strip_prefix(leaf.scheme)?)));
@@ -107,7 +108,7 @@ impl Leaf {
     /// Opens the leaf.
     ///
     /// # Errors
-    /// Errors of opening the directory.
+    /// If the leaf can't be opened.
     pub fn open(&self, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
         match self {
             Self::Memory => Ok(Arc::new(MemFs::default().with_access_times(options.access_times))),
@@ -122,7 +123,7 @@ impl Leaf {
     /// Uses an open directory as the leaf, even if its path now refers to another directory.
     ///
     /// # Errors
-    /// Errors of using the directory.
+    /// If the directory can't be used.
     pub fn open_directory(
         &self,
         root: OwnedFd,
@@ -146,7 +147,7 @@ impl Leaf {
         }
     }
 
-    /// The warning for users who mount it.
+    /// The warning for users who mount the leaf; `None` if it needs none.
     #[must_use]
     pub fn caution(&self) -> Option<&'static str> {
         let spec = match self {

@@ -47,7 +47,7 @@ pub enum ValueKind {
     Choice(&'static [&'static str]),
     /// Any text, which may be empty.
     Text,
-    /// A path; empty if none is used.
+    /// A path, which may be empty.
     Path,
     /// A path that the layer writes to. It must be given and be outside the mount, because a layer
     /// that writes through itself would deadlock.
@@ -193,7 +193,7 @@ impl Options {
         self.get(name, |value| if let Value::Text(text) = value { Some(text) } else { None })
     }
 
-    /// Returns the value of a [`ValueKind::Path`]; `None` if it is empty.
+    /// Returns the value of a [`ValueKind::Path`] or [`ValueKind::Place`]; `None` if it is empty.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<&Path> {
         let path: &PathBuf =

@@ -16,7 +16,7 @@ pub trait Reporter: Send + Sync {
 /// The report of one layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its position in the stack; 1 is the top.
+    /// Position of the layer in the stack; 1 is the top.
     pub position: usize,
     /// The layer in its command-line form.
     pub layer: String,
@@ -76,13 +76,13 @@ pub struct Bucket {
 /// A single value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measure {
-    /// Its name, in lower case with underscores, unit last.
+    /// Name of the value, in lower case with underscores, unit last.
     pub name: String,
     /// A description in one line.
     pub help: String,
-    /// Whether it never decreases.
+    /// Whether the value never decreases.
     pub rising: bool,
-    /// Its value.
+    /// The value itself.
     pub value: u64,
 }
 

@@ -7,11 +7,11 @@ use std::fmt;
 /// test compares it with the levels in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
-    /// Its tests pass, but its long tests did not run, or not for long enough.
+    /// The part's tests pass, but its long tests did not run, or not for long enough.
     Experimental,
-    /// Its long tests ran without a lost or wrong byte.
+    /// The part's long tests ran without a lost or wrong byte.
     Beta,
-    /// Its long tests ran ten times as much as [`Beta`](Self::Beta) requires.
+    /// The part's long tests ran ten times as much as [`Beta`](Self::Beta) requires.
     Stable,
 }
 

@@ -27,7 +27,7 @@ pub struct Stack {
     pub leaf: Leaf,
 }
 
-/// Leaves and layers of other crates, passed in by the program that joins the crates.
+/// Leaves and layers of other crates, passed in by the program that links the crates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Foreign {
     /// Leaves.
@@ -92,7 +92,7 @@ impl Stack {
     /// Checks the order of the layers.
     ///
     /// # Errors
-    /// A layer changes bytes that another layer needs unchanged.
+    /// If a layer changes bytes that a layer above it needs unchanged.
     pub fn check(&self) -> Result<()> {
         let mut specs = self.layers.iter().map(LayerChoice::spec);
         let Some(layer) = specs.find(|spec| spec.kind == LayerKind::Grounded) else {
@@ -137,17 +137,16 @@ impl Stack {
         self.layers.iter().any(|layer| layer.spec().kind == LayerKind::Grounded)
     }
 
-    /// Whether the top layer is a codec: a layer that changes the stored bytes and does not need
-    /// the unchanged files of the directory.
+    /// Whether the top layer is a codec, that is, a [`LayerKind::Transformer`].
     #[must_use]
     pub fn is_encoded(&self) -> bool {
         self.layers.first().is_some_and(|layer| layer.spec().kind == LayerKind::Transformer)
     }
 
-    /// Parses `LAYER / LAYER / LEAF`; layers and leaf may be from `foreign`.
+    /// Parses `LAYER / LAYER / LEAF`. Layers and leaf are those of this crate or of `foreign`.
     ///
     /// # Errors
-    /// The error contains the unknown layer, option or value.
+    /// The unknown layer or option, or the value that is not accepted.
     pub fn parse(text: &str, foreign: Foreign) -> Result<Self> {
         let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
         let leaf = Leaf::parse(parts.pop().unwrap_or_default(), foreign.leaves);
@@ -156,10 +155,11 @@ impl Stack {
         Ok(Self { layers, leaf })
     }
 
-    /// Reads the layers of a stack from a TOML file, top first; they may be from `foreign`.
+    /// Reads the layers of a stack from a TOML file, top first. They are layers of this crate or of
+    /// `foreign`.
     ///
     /// # Errors
-    /// The error contains file, line and key.
+    /// If the file can't be read or is invalid; the message contains file, line and key.
     pub fn read_layers(path: &Path, foreign: &'static [LayerSpec]) -> Result<Vec<LayerChoice>> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;
@@ -229,7 +229,7 @@ impl LayerTable {
     }
 }
 
-/// The form of a TOML value on a command line.
+/// Returns the command-line form of a TOML value.
 fn to_text(value: &toml::Value) -> String {
     match value {
         toml::Value::Boolean(true) => "on".to_owned(),

@@ -21,7 +21,7 @@ pub struct StackContext {
     services: Arc<Mutex<Vec<Arc<dyn Service>>>>,
     /// The layer being built, and its position from the top, counted from 1.
     layer: (usize, String),
-    /// `Some` if a conversion uses the layer, with the key of its file ids, if any.
+    /// `Some` if a conversion uses the layer; the inner value is the conversion's key for file ids.
     conversion: Option<Option<u64>>,
 }
 
@@ -36,9 +36,9 @@ pub trait Service: Send + Sync {
     /// The name by which it is requested.
     fn name(&self) -> &'static str;
 
-    /// Answers a question by passing lines to `tell`. It may occupy its thread for a long time.
-    /// `tell` returns `false` once the client has disconnected; `is_gone` shows this even while
-    /// there is no line to pass.
+    /// Answers a question by passing lines to `tell`; this may take a long time. Once the client
+    /// has disconnected, `tell` returns `false` and `is_gone` becomes true. A service that has no
+    /// line to pass checks `is_gone`.
     fn serve(
         &self,
         question: &str,
@@ -65,7 +65,7 @@ struct Published {
 }
 
 impl StackContext {
-    /// A context with a clock.
+    /// Creates a context with a clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let draws = Arc::new(CountingNumbers::default());
@@ -140,13 +140,13 @@ impl StackContext {
         reports
     }
 
-    /// The context for the layer of a conversion, with the key of its file ids, if any.
+    /// The context for a layer that a conversion uses; `key` is the conversion's key for file ids.
     #[must_use]
     pub fn of_conversion(&self, key: Option<u64>) -> Self {
         Self { conversion: Some(key), ..self.clone() }
     }
 
-    /// Returns `Some` if a conversion uses the layer, with the key of its file ids, if any.
+    /// Returns `Some` if a conversion uses the layer; the inner value is its key for file ids.
     #[must_use]
     pub fn conversion(&self) -> Option<Option<u64>> {
         self.conversion

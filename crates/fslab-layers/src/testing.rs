@@ -9,12 +9,12 @@ use fslab_vfs_testing::conformance::{Allowed, run_all};
 
 use crate::{LayerSpec, OptionSpec, Stack, ValueKind};
 
-/// Returns each layer in command-line form, once with its default options. For each switch and
-/// choice for which `is_tried` returns true, it is returned again with each other value.
-/// Paths that a layer writes to are below `scratch`.
+/// Returns command-line forms of layers: each layer with its default options, and again with every
+/// other value of each switch or choice that `is_tried` selects. Output paths of the layers are
+/// below `scratch`.
 ///
 /// # Panics
-/// If no directory can be made there.
+/// If no directory can be created in `scratch`.
 pub fn with_each_option(
     layers: &[LayerSpec],
     is_tried: impl Fn(&LayerSpec, &OptionSpec) -> bool,
@@ -55,7 +55,7 @@ fn written(layer: &LayerSpec, given: Option<(&str, &str)>, place: &Path) -> Stri
 /// Runs the conformance suite on a stack.
 ///
 /// # Panics
-/// If a case fails that is not allowed to fail.
+/// If a case fails that is not in `allowed`.
 #[track_caller]
 pub fn conforms(stack: &Stack, allowed: &[Allowed<'_>]) {
     let built = stack.build().unwrap();

@@ -9,7 +9,7 @@ use fslab_sca::{CODECS, CodecError, CodecSpec, Levels};
 /// tools.
 const COPY: &CodecSpec = CODECS[0];
 
-/// Declares the codec. A codec that is part of fslab is a separate file, plus one line in `CODECS`.
+/// Declares the codec. A codec that is part of fslab has a file of its own and a line in `CODECS`.
 pub const SPEC: CodecSpec = CodecSpec {
     number: 200,
     name: "runs",

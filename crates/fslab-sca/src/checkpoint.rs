@@ -28,8 +28,8 @@ impl Log {
     }
 
     /// Appends the changed index pages and a checkpoint, if any frame follows the last checkpoint.
-    /// The pages that they replace are dead once a slot points to the new checkpoint (see
-    /// [`super::dead_frames::Garbage`]).
+    /// The replaced pages and the old checkpoint become dead once a slot points to the new
+    /// checkpoint (see [`super::dead_frames::Garbage`]).
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
         if self.commits.is_current() {
@@ -57,7 +57,7 @@ impl Log {
 
     /// Encodes tails until at most `SEGMENTS_MAX` raw pieces remain, because a checkpoint can't
     /// list more. Writers never exceed this number. But a crash may tear the frame that replaces
-    /// old pieces, and leave the pieces that follow it.
+    /// old pieces, and keep the pieces written after it.
     fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
         let mut count = self.map.segment_count();
         if count <= SEGMENTS_MAX {
@@ -70,7 +70,7 @@ impl Log {
             if count <= SEGMENTS_MAX {
                 return Ok(());
             }
-            // Clearing the end of the file may have encoded this tail already.
+            // A tail without remaining pieces needs no encoding.
             if self.map.segments(chunk).is_empty() {
                 count -= pieces;
                 continue;

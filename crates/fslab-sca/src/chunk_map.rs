@@ -95,7 +95,7 @@ impl ChunkMap {
         self.in_order && self.content_end == self.size
     }
 
-    /// Records that the frames contain something that ordinary tools can't decode.
+    /// Records that ordinary tools can't decode the frames to the file's content.
     pub fn note_disorder(&mut self) {
         self.in_order = false;
     }
@@ -389,7 +389,7 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Replaces all content of a chunk by another entry or by nothing.
+    /// Replaces the content of a chunk by a frame, or removes it.
     fn forget_chunk(
         &mut self,
         io: Io<'_>,

@@ -30,13 +30,13 @@ pub type RecordBytes = [u8; RECORD_BYTES];
 /// The description of a codec.
 #[derive(Debug)]
 pub struct CodecSpec {
-    /// Its number in stored files; never reused.
+    /// Number of the codec in stored files; never reused.
     pub number: u8,
-    /// Its name, which is also the name of its layer.
+    /// Name of the codec, which is also the name of its layer.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Its compression levels.
+    /// Compression levels of the codec.
     pub levels: Levels,
     /// Whether the codec compresses. Incompressible content is then stored raw.
     pub compresses: bool,

@@ -134,8 +134,8 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     }
     keep_aside(file)?;
     if file.look_and_note(|_, log| Ok(log.journal.take_left_out()))? {
-        // Without this commit, new frames would follow the incomplete ones, and the next recovery
-        // could treat these differently.
+        // Without this commit, new frames would follow the incomplete ones. The next recovery could
+        // then interpret the incomplete ones differently.
         commit(file, true)?;
     }
     Ok(())
@@ -147,7 +147,7 @@ fn end_staging(file: &impl Steps) -> Stepped<()> {
         log.close_open_chunk();
         Ok(())
     })?;
-    // Readers need not wait for the encoding, except for that of chunks that recovery found.
+    // Encodes in parallel with readers, except for chunks that recovery found.
     file.look(|io, log| log.encode_staged(io))?;
     if file.look(|_, log| Ok(log.is_staging_recovered()))? {
         // Staged chunks that recovery found after a power cut must survive the next power cut.

@@ -80,7 +80,7 @@ pub struct Settings {
 /// The policy for packing files with much garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenToPack {
-    /// Files are packed after this long without a request, at this many bytes per second.
+    /// Packs each file that had no request for `after`, at `rate` bytes per second.
     Idle { after: Duration, rate: u64 },
     /// A file is packed when its last writer closes it; the close waits for the packing.
     Close,
@@ -122,9 +122,9 @@ impl Settings {
         Encoding { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
     }
 
-    /// Returns an id that is unique and can't be predicted, so that no user can write content that
-    /// would be taken for frames of a future file. The id mixes a random number with the time of
-    /// the request, the lower inode and a counter.
+    /// Returns an id that is unique and can't be predicted. So no user can write content that would
+    /// be mistaken for frames of a future file. The id mixes a random number with the time of the
+    /// request, the lower inode and a counter.
     pub fn new_file_id(&self, request: &Request, ino: Ino) -> u64 {
         let count = self.files_made.fetch_add(1, Ordering::Relaxed);
         let parts = [

@@ -5,8 +5,8 @@
 //! with it. Only then is the original removed. So the name refers to a complete file at any moment.
 //! The next run removes the leftovers of an interrupted run, and converts the remaining files.
 //!
-//! A file that is being written is not converted. A lease detects writers until after the exchange
-//! of the names. If a writer is detected by then, the exchange is undone.
+//! A file that is being written is not converted. A lease, held until after the exchange of the
+//! names, detects writers. If it has detected one, the exchange is undone.
 
 mod contents;
 mod estimate;
@@ -64,16 +64,17 @@ pub enum Direction {
 /// The result for one file.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was converted.
+    /// The file was converted.
     Converted {
         /// Space that the file took before, in bytes.
         before_bytes: u64,
         /// Space that the file takes now, in bytes.
         after_bytes: u64,
     },
-    /// It already has the wanted form.
+    /// The file already has the wanted form.
     Already,
-    /// It looks like a stored file, but all files of the tree are plain. It is left unchanged.
+    /// The file looks like a stored file, but all files of the tree are plain. It is left
+    /// unchanged.
     Lookalike,
     /// The file was not converted and is unchanged.
     Kept(Why),
@@ -82,13 +83,13 @@ pub enum Outcome {
 /// The reason why a file was not converted.
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
-    /// A process has it open for writing.
+    /// A process has the file open for writing.
     #[error("a process has it open for writing")]
     InUse,
-    /// It changed while it was copied.
+    /// The file changed while it was copied.
     #[error("it was changed during the conversion")]
     Changed,
-    /// It has names outside the tree.
+    /// The file has names outside the tree.
     #[error("{outside} of its {links} names are outside the tree")]
     NamesOutside {
         /// Number of names that were not found in the tree.
@@ -102,14 +103,15 @@ pub enum Why {
         /// Offset of the difference.
         offset: u64,
     },
-    /// It has several names and belongs to another user. Runs need trusted xattrs to keep track of
-    /// such files.
+    /// The file has several names and belongs to another user. Runs need trusted xattrs to keep
+    /// track of such files.
     #[error(
         "it has several names and belongs to another user; converting it needs trusted xattrs, \
          which can't be set"
     )]
     NotMarkable,
-    /// A process wrote to it after the exchange of the names, and undoing the exchange failed.
+    /// A process wrote to the file after the exchange of the names, and undoing the exchange
+    /// failed.
     #[error(
         "a process wrote to it during the conversion, and the original can't be renamed back; the \
          newest data is in {name:?} in the same directory: {source}"
@@ -120,13 +122,13 @@ pub enum Why {
         /// The reason why the original could not get its name back.
         source: fslab_vfs::Error,
     },
-    /// Its content is itself a stored file, which the next run would decode too.
+    /// The content of the file is itself a stored file, which the next run would decode too.
     #[error("its content is itself a stored file, and no xattr can be set to record this: {0}")]
     Nested(#[source] fslab_vfs::Error),
-    /// It looks like a stored file, and the tree has no xattr to record whether it is one.
+    /// The file looks like a stored file, and the tree has no xattr to record whether it is one.
     #[error("it looks like a stored file, and the tree has no xattr to record whether it is one")]
     Unrecorded,
-    /// It belongs to another user or group.
+    /// The file belongs to another user or group.
     #[error("it belongs to user {uid} and group {gid}, and only root can give a copy this owner")]
     OtherOwner {
         /// The owner.
@@ -443,7 +445,7 @@ impl Conversion {
     }
 
     /// Runs `work`, which needs the right to write to a file. If the user's own file is read-only,
-    /// it is made writable for that time.
+    /// the file is writable while `work` runs.
     fn with_right_to_write(&self, ino: Ino, work: &dyn Fn() -> Result<()>) -> Result<()> {
         let refused = match work() {
             Err(error) if error.errno() == Errno::ACCESS && self.user.is_some() => error,
@@ -572,7 +574,7 @@ impl Conversion {
         }
     }
 
-    /// Removes a name if it leads to this file.
+    /// Removes a name if it refers to this file.
     fn remove_if(&self, parent: Ino, name: &OsStr, ino: Ino) -> Result<()> {
         let found = match self.lower.lookup(&self.request, parent, Name::new(name)?) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(()),

@@ -11,7 +11,7 @@ pub enum Error {
     /// The layer of a conversion can't be built.
     #[error(transparent)]
     Layers(#[from] fslab_layers::Error),
-    /// A stored file was read only in part, because something is missing.
+    /// Only a part of a stored file could be read, because other parts are missing.
     #[error("{}: offset {offset}: {what}; see `fslab sca repair`", path.display())]
     Incomplete {
         /// The file.

@@ -28,7 +28,7 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// Maximum length of a frame. A uuencoded chunk of 1 MiB has 1.42 MB.
 pub const FRAME_BYTES_MAX: u64 = 2 << 20;
 
-/// Number of slots of a staging area, and their length beyond that of a chunk.
+/// Number of slots of a staging area. Each slot is `STAGING_SLACK` bytes longer than a chunk.
 pub const STAGING_SLOTS: u64 = 8;
 pub const STAGING_SLACK: u64 = 8 << 10;
 /// A staging area begins at a multiple of this offset.
@@ -274,7 +274,7 @@ pub struct MarkRecord {
 pub struct TreeRecord {
     pub version: u8,
     /// Bit 0: the tree was empty at its first use. So a file whose writes were lost in a crash is
-    /// not taken for a foreign file. Bit 1: see [`FLAG_PLAIN`].
+    /// not mistaken for a foreign file. Bit 1: see [`FLAG_PLAIN`].
     pub flags: u8,
     pub zero: [u8; 2],
     /// CRC32C of the record with this field zero.

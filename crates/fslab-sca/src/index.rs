@@ -269,7 +269,8 @@ impl Link {
         }
     }
 
-    /// Returns the page. A page on disk must have been loaded before.
+    /// Returns the page, or a new page if there is none. A page on disk must have been loaded
+    /// before.
     fn loaded_or_new(&mut self, level: u8, loaded: &mut usize) -> &mut Page {
         if !matches!(self, Self::Loaded(_)) {
             *loaded += 1;

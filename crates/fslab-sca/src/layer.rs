@@ -212,8 +212,8 @@ impl Sca {
     }
 
     /// Prepares an open file for a new owner or new permissions, by invalidating its size xattr.
-    /// After the change, the layer may no longer have the right to do so, although users who have
-    /// the file open can still write.
+    /// After the change, the layer may no longer have the right to invalidate it, although users
+    /// who have the file open can still write.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         let files = &self.access.files;
         let Some(file) = files.enter_used(request, ino)? else { return Ok(()) };

@@ -1,6 +1,6 @@
-//! A stored file in memory. It has four parts with private state: the chunk map locates content,
-//! the journal writes frames, the commit state records which of them are durable, and the garbage
-//! records the space to be freed.
+//! A stored file in memory. It has four parts with private state. The chunk map locates content,
+//! and the journal writes frames. The commit state records which frames are durable, and the
+//! garbage records the space to be freed.
 
 use fslab_vfs::Result;
 

@@ -47,8 +47,8 @@ impl LowerFile {
         self.fs.read_fully(request, self.ino, self.handle, offset, buffer)
     }
 
-    /// Returns the offset of the next data at or after `offset`, or `u64::MAX` if there is none. If
-    /// the file system does not tell, returns `offset`.
+    /// Returns the offset of the next data at or after `offset`, or `u64::MAX` if there is none.
+    /// Returns `offset` if the file system does not report holes.
     pub fn next_data(&self, request: &Request, offset: u64) -> u64 {
         match self.fs.lseek(request, self.ino, self.handle, offset, SeekTo::Data) {
             Ok(next) => next.max(offset),
@@ -159,8 +159,8 @@ impl LowerFile {
         let modified = Some(SetTime::To(before.modified));
         self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
         match self.give_back(request, before.permissions, capabilities) {
-            // The work itself succeeded. An ordinary user can't restore attributes that only root
-            // may set.
+            // The work itself is done, so this is only logged. An ordinary user can't restore
+            // attributes that only root may set.
             Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
                 tracing::warn!(
                     %error,

@@ -56,7 +56,7 @@ struct Copying {
     sequence: u64,
     /// The gaps at the beginning of the file when copying began.
     gaps: Vec<Frame>,
-    /// The next chunk. If `fills` is set, the hole before it is written as zeros.
+    /// The next chunk. If `fills` is set, the hole before this chunk is written as zeros.
     next: u64,
     fills: bool,
     /// Frames to be written before those of the next chunk.
@@ -80,7 +80,7 @@ enum Progress {
 pub enum Packed {
     /// Packing is not worthwhile, for example because the file is packed already.
     Already,
-    /// It was packed.
+    /// The file was packed.
     Now,
     /// Packing was abandoned: the file changed, a part can't be read, or `goes_on` stopped it.
     GivenUp,
@@ -437,8 +437,8 @@ impl Log {
         copying.sequence != self.journal.sequence() || self.commits.sync_has_failed()
     }
 
-    /// Writes the slot that points to the durable copy, and replaces the log by that of the copy.
-    /// From now on, opening the file finds the copy.
+    /// Writes the slot that points to the durable copy, so that opening the file finds the copy.
+    /// Replaces this log by the log of the copy.
     fn point_to_copy(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         if self.has_changed_since(copying) {
             self.empty_gaps(io, &copying.gaps)?;

@@ -1,7 +1,7 @@
 //! Quarantine of bytes after the last complete frame, left by a crash or another program.
 //!
-//! This version does not recognise them as a frame, but they may be valuable data. Before their
-//! space is used, they are copied into durable frames after them.
+//! This version of fslab does not recognise the bytes as frames, but they may be valuable data.
+//! Before their space is used, they are copied into durable frames after them.
 
 use std::ops::Range;
 
@@ -73,7 +73,7 @@ impl Log {
         let (mut place, mut target) = (range.start, behind);
         let mut frames = Vec::new();
         while place < range.end {
-            // Before a staging area, there is a hole of 128 MiB.
+            // The hole of 128 MiB before a staging area is skipped.
             place = io.lower.next_data(io.request, place).min(range.end);
             let count = (range.end - place).min(METADATA_BYTES_MAX as u64) as usize;
             let bytes = io.lower.read(io.request, place, count)?;

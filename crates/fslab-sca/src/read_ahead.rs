@@ -33,8 +33,8 @@ struct State {
     slots: VecDeque<(u64, Arc<Slot>)>,
 }
 
-/// The decoded content of a chunk. The decoding thread holds the lock until it has finished. If
-/// there is no content then, the reader decodes the chunk itself.
+/// The decoded content of a chunk. A reader waits while another thread decodes it. If that thread
+/// found no content, the reader decodes the chunk itself.
 #[derive(Default)]
 pub struct Slot(OnceLock<Option<Ready>>);
 

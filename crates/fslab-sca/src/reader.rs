@@ -173,8 +173,8 @@ impl ChunkMap {
         content.ok_or_else(|| io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED))
     }
 
-    /// Decodes directly into `target` if the frame's content has exactly its length. Returns
-    /// whether it does.
+    /// Decodes directly into `target` if the frame's content has exactly the length of `target`,
+    /// and returns `true`. Otherwise returns `false`.
     fn decode_to(&self, io: Io<'_>, chunk: u64, entry: Entry, target: &mut [u8]) -> Result<bool> {
         let (frame, body) = self.frame_of(io, chunk, entry)?;
         if frame.length as usize != target.len() {

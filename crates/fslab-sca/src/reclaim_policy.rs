@@ -37,8 +37,8 @@ const PACKED_BYTES: u64 = 64 << 10;
 /// A raw tail is tolerated up to this length plus the live bytes divided by [`PACKED_PART`].
 const TAIL_BYTES: u64 = 4 << 10;
 
-/// When a file is closed, its garbage is worth a commit, which needs a sync, if it is at least
-/// `garbage` bytes and at least the live bytes divided by this number.
+/// When a file is closed, its garbage is worth a commit, which needs a sync, if two conditions
+/// hold. It is at least `garbage` bytes, and at least the live bytes divided by this number.
 const CLOSED_PART: u64 = 4;
 
 /// Bytes of content that are moved before their old space is freed. Garbage collection temporarily

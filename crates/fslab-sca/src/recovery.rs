@@ -276,7 +276,8 @@ const PAGES_MAX: usize = 1 << 20;
 const DEAD_MAX: usize = 1 << 20;
 
 /// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame. Even
-/// without joining, the 64 MiB between two commits contain less than half this number of pieces.
+/// if none were joined, fewer than 2^20 pieces would be written within the 64 MiB between two
+/// commits.
 const SEGMENTS_MAX: usize = 2 << 20;
 
 /// A walk over frames.
@@ -429,8 +430,8 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, log: &mut Log, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
-            // These pages belong to a checkpoint without a slot. The walk rebuilds them, so they
-            // are dead.
+            // Index pages after the last checkpoint belong to a checkpoint without a slot. The walk
+            // rebuilds them, so they are dead.
             Kind::Index => log.garbage.add(vec![frame.reference]),
             Kind::Segment => self.segments += 1,
             Kind::Checkpoint => {

@@ -1,6 +1,6 @@
-//! The xattrs of files and of the whole tree. One stores the size of a stored file, so that `stat`
-//! need not open it; another describes the tree. The mount hides these and the xattrs of
-//! conversions, and does not let users set them.
+//! The xattrs of files and of the whole tree. One xattr stores the size of a stored file, so that
+//! `stat` need not open the file. Another xattr describes the tree. The mount hides both, and the
+//! xattrs of conversions, and does not let users set them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Memory of the staged chunks of a mount: how much they take, and buffers that are used again.
 //!
-//! A buffer of a chunk is so large that the allocator would get it from the kernel each time, and
-//! the kernel would clear it page by page. That takes longer than filling it.
+//! The allocator gets each new buffer of a chunk from the kernel, because the buffer is large. The
+//! kernel clears it page by page, which takes longer than filling it.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -6,10 +6,11 @@
 //! all processors busy. The data is in the lower file when the write returns, so it survives if the
 //! daemon is killed.
 //!
-//! A staged chunk is the next frame of the journal, written at another offset: one or several raw
-//! frames, with the sequence number that the encoded frame will have. While a file has a staging
-//! area, only these encoded frames are appended. Every other change first ends staging (see
-//! `commit::clear_end`). So recovery can determine which staged frames are not in the journal yet.
+//! A staged chunk is the next frame of the journal, written at another offset. It consists of one
+//! or several raw frames, with the sequence number that the encoded frame will have. While a file
+//! has a staging area, only these encoded frames are appended. Every other change first ends
+//! staging (see `commit::clear_end`). So recovery can determine which staged frames are not in the
+//! journal yet.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use super::staging_area::{Appended, Area, Job, OpenChunk, StagedChunk, find};
 /// that are also read or overwritten would not gain.
 const ROW_CHUNKS: u64 = 4;
 
-/// Pieces that are on average shorter than a chunk divided by this number do not begin staging,
+/// Staging does not begin if the pieces are on average shorter than a chunk divided by this number,
 /// because a slot has no room for so many headers.
 const PIECES_MAX: u64 = 64;
 
@@ -47,9 +48,10 @@ pub struct Staged {
 }
 
 impl Log {
-    /// Returns the number of bytes of a write that must be written directly before the others can
-    /// be staged. It is not zero if the write only begins to fill a chunk after these bytes.
-    /// Returns `None` unless the write appends at most one chunk, and follows several such writes.
+    /// Returns the number of bytes of a write that must be written directly before the rest is
+    /// staged. It is not zero if staging begins with this write, and the write first fills up the
+    /// current chunk. Returns `None` unless the write appends at most one chunk, and follows
+    /// several such writes.
     pub fn staging_start(&self, settings: &Settings, offset: u64, length: usize) -> Option<usize> {
         let chunk_bytes = self.map.chunk_bytes();
         let is_possible = settings.stages
@@ -64,8 +66,8 @@ impl Log {
         }
         let border = (offset.next_multiple_of(chunk_bytes) - offset) as usize;
         if self.journal.is_staging() {
-            // No further chunks are staged in an area that recovery found, nor in one in which a
-            // chunk that is not full could not be appended.
+            // No chunk is added to an area that recovery found. Without an open chunk, staging
+            // continues only at the border of a chunk.
             let is_ready = self.staging.open.is_some() || border == 0;
             return (self.staging.is_own && is_ready).then_some(0);
         }
@@ -95,7 +97,8 @@ impl Log {
         bytes >= ROW_CHUNKS * chunk_bytes && bytes / writes.max(1) >= chunk_bytes / PIECES_MAX
     }
 
-    /// Stages data that is appended at the end of the file, as far as there is room for it.
+    /// Stages data that is appended at the end of the file, or only as much of it as there is room
+    /// for.
     ///
     /// # Errors
     /// Errors of the lower file. The file is then unchanged, except that chunks staged earlier may
@@ -106,7 +109,7 @@ impl Log {
             match self.stage_piece(io, piece, piece.of(data), options) {
                 Ok(true) => staged.bytes += piece.of(data).len(),
                 Ok(false) => break,
-                // The rest of the data will meet the error again.
+                // The write of the remaining data will return the error.
                 Err(_) if staged.bytes > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -147,7 +150,7 @@ impl Log {
             return Ok(false);
         }
         match io.lower.write(io.request, open.end, &written, options) {
-            // The encoded chunk may need less space.
+            // The encoded chunk may need less space, so the data is written directly.
             Err(error) if is_full(&error) => return Ok(false),
             done => done?,
         }
@@ -193,9 +196,8 @@ impl Log {
         job
     }
 
-    /// Returns the staging area, which is made if necessary. Returns `None` if the frames would
-    /// reach it, or the lower file system has too little space or does not support such a long
-    /// file.
+    /// Returns the staging area, and makes it if necessary. Returns `None` if the frames would grow
+    /// into it, or if the lower file system can't extend the file by this area.
     fn staging_area(&mut self, io: Io<'_>) -> Result<Option<Area>> {
         if let Some(area) = self.staging.area {
             let needed = (STAGING_SLOTS + 1) * area.slot_bytes;
@@ -332,7 +334,7 @@ impl Log {
 ///
 /// # Errors
 /// Errors of the lower file, which is then unchanged. `EOPNOTSUPP` if its file system can't free
-/// space within a file: it may then also be unable to leave out a range of a file.
+/// space within a file, because it may then also be unable to store a hole.
 fn extend_by_hole(io: Io<'_>, end: u64, length: u64) -> Result<()> {
     io.lower.punch(io.request, end, length - end)?;
     io.lower.truncate(io.request, length)

@@ -39,8 +39,8 @@ impl Area {
         fits.then_some(Self { base, slot_bytes })
     }
 
-    /// Returns the offset of the slot for the chunk with this sequence number. At most as many
-    /// chunks with successive numbers are staged as there are slots, so each has a slot of its own.
+    /// Returns the offset of the slot for the chunk with this sequence number. Staged chunks have
+    /// successive numbers, and there are no more of them than slots, so each has its own slot.
     pub fn slot(self, sequence: u64) -> u64 {
         self.base + sequence % STAGING_SLOTS * self.slot_bytes
     }
@@ -60,13 +60,13 @@ pub struct Staging {
     pub area: Option<Area>,
     /// The chunks that are not in the journal yet, in order.
     pub chunks: VecDeque<StagedChunk>,
-    /// The chunk after these, to which further pieces may be appended.
+    /// The chunk after those in `chunks`, to which further pieces may be appended.
     pub open: Option<OpenChunk>,
     /// Whether this mount made the area. Otherwise recovery found it.
     pub is_own: bool,
     /// The appends in a row since the last change of another kind.
     pub appended: Appended,
-    /// Whether the lower file system can't have such an area. It is then not tried again.
+    /// Whether the lower file system can't store a staging area. Staging is then not tried again.
     pub is_refused: bool,
 }
 
@@ -107,9 +107,9 @@ impl OpenChunk {
 pub struct StagedChunk {
     /// The header of its encoded frame.
     pub frame: Frame,
-    /// Its encoding. Without one, the chunk is read from its slot when it is appended. That is so
-    /// for chunks that recovery found, because many such files would fill the memory, and for
-    /// chunks that could not be appended.
+    /// The job that encodes the chunk. A chunk without a job is read from its slot when it is
+    /// appended. This applies to chunks that recovery found, because many such files would fill the
+    /// memory, and to chunks whose frame could not be appended.
     pub job: Option<Arc<Job>>,
 }
 
@@ -120,7 +120,7 @@ impl StagedChunk {
     }
 }
 
-/// The encoding of a chunk, by whichever thread comes first.
+/// The job of encoding a chunk. The first thread that is free performs it.
 pub struct Job {
     codec: &'static CodecSpec,
     phase: Mutex<Phase>,
@@ -232,7 +232,7 @@ pub fn find(
     let in_order = (sequence + 1..).map_while(|number| newer.remove(&number));
     let chunks: Vec<_> = in_order.take_while(|pieces| !pieces.is_empty()).collect();
     // If no staged chunk follows the last frame, there are only zeros before the area, unless the
-    // header of a frame is damaged. The frames after it must then be kept.
+    // header of a frame is damaged. The frames after a damaged header must be kept.
     let is_area =
         is_area && (!chunks.is_empty() || io.lower.is_zero(io.request, &(end..area.base))?);
     Ok(is_area.then_some(Found { area, chunks }))

@@ -297,8 +297,8 @@ impl StoredFile {
     /// Decodes a chunk for a later reader.
     ///
     /// A worker never waits for the file's lock, because the lock's holder may wait for a worker.
-    /// The worker takes the lock before it fills the slot, in the same order as a reader, which
-    /// holds the lock while it waits for the slot.
+    /// The worker takes the lock before it fills the slot. A reader likewise takes the lock before
+    /// it waits for the slot.
     pub fn decode_ahead(&self, request: &Request, chunk: u64, slot: &Slot) {
         let state = self.state.try_read();
         match state.as_ref().map(|state| (&state.kind, state)) {
@@ -464,8 +464,8 @@ impl StoredFile {
     /// continue. The file is not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
-        // This check runs for every file to be packed. A damaged index is rebuilt here, so that
-        // later checks do not find the damage again.
+        // Whether packing is worthwhile is checked for every file to be packed. A damaged index is
+        // rebuilt here, so that later checks do not find the damage again.
         let gains = || {
             let file = self.in_steps(request);
             let gains = file.map_or(Ok(false), |file| pack::gains_by_packing(&file));

@@ -42,7 +42,7 @@ pub fn check_reader(bytes: &[u8]) {
 /// Checks that data written and synced after recovery can be read, whatever recovery found.
 ///
 /// # Panics
-/// If the bytes that are read differ, or can't be read.
+/// If the written bytes can't be read, or other bytes are read.
 pub fn check_recovery(bytes: &[u8]) {
     let below = Below::with(bytes);
     let Ok(written) = below.write_some() else { return };
@@ -92,13 +92,13 @@ struct Below {
 }
 
 impl Below {
-    /// Makes a file from all bytes except the first. The first byte selects whether and how they
-    /// are sealed.
+    /// Makes a file from all bytes except the first. The first byte selects whether and how the
+    /// other bytes are sealed.
     fn with(bytes: &[u8]) -> Self {
         let below = Self { fs: Arc::new(MemFs::default()) };
         let (how, bytes) = bytes.split_first().unwrap_or((&0, &[]));
         let bytes = if how & 0x80 == 0 { sealed(*how, bytes) } else { bytes.to_vec() };
-        // This fails only if the bytes do not fit into the memory file system.
+        // Storing the bytes fails only if they do not fit into the memory file system.
         below.put(&bytes).ok();
         below
     }

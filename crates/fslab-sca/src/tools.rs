@@ -348,8 +348,8 @@ pub struct Salvaged {
     pub chunk_bytes: u64,
 }
 
-/// Whether some frames hold content that was overwritten or cut off since. `entries` are those of
-/// all live frames with content.
+/// Whether some frames hold content that was later overwritten or cut off. `entries` are the index
+/// entries of all live frames with content.
 fn has_outdated_content(entries: &[(u64, Entry)], stretches: &[Stretch]) -> bool {
     count_frames(stretches, &[Kind::Data, Kind::Segment]) > entries.len() as u64
 }

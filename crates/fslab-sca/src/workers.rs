@@ -38,7 +38,7 @@ impl Workers {
         items: &mut [I],
         work: &(impl Fn(&mut I) -> T + Sync),
     ) -> Vec<T> {
-        // The caller takes a processor too, which other callers must not count on.
+        // The caller occupies a processor too, so it counts as busy for other callers.
         let _caller = Reserved::new(&self.busy);
         let helpers = self.reserve_idle(items.len().saturating_sub(1));
         let (waiting, done) = (Mutex::new(items.iter_mut().enumerate()), Mutex::new(Vec::new()));
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// With as many busy callers as threads, a further helper would only take processor time from
+    /// If as many callers as threads are busy, a further helper would only take processor time from
     /// them.
     #[test]
     fn caller_gets_no_help_while_other_callers_keep_all_threads_busy() {

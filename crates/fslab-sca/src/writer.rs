@@ -285,8 +285,8 @@ impl Log {
     /// after the last commit gets long.
     fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
         let has_many_pages = self.ask_for_commit_where_due();
-        // If there are that many raw pieces, the caller may be about to write a checkpoint, and is
-        // encoding tails so that the checkpoint can list the remaining pieces.
+        // If a checkpoint can't list all raw pieces, a caller may be encoding tails to make a
+        // checkpoint possible.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());

@@ -24,8 +24,8 @@ const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::MKNOD);
 
-/// Capabilities that would give files of ordinary users properties that only root may set: set-id
-/// bits, foreign owners, immutable flags, space beyond quotas and reserves.
+/// Capabilities that are dropped. They would give files of ordinary users properties that only root
+/// may set: set-id bits, foreign owners, immutable flags, space beyond quotas and reserves.
 const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::LINUX_IMMUTABLE)
@@ -37,7 +37,7 @@ const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
 pub enum Groups<'a> {
     /// The groups that /proc reports for a thread; none if the thread is unknown.
     OfThread(u32),
-    /// The given groups; irrelevant ones may be missing.
+    /// The given groups. Groups that can't affect the operation may be missing.
     These(&'a [u32]),
 }
 
@@ -69,7 +69,7 @@ struct Own {
 
 impl ActingAs {
     /// Gives the calling thread the file-system ids and supplementary groups of a caller. This
-    /// costs nothing if the process already has the user and the group of the caller.
+    /// makes no system call if the process already has the user and the group of the caller.
     ///
     /// Capabilities that bypass permission checks are kept. CAP_FSETID, CAP_CHOWN and similar ones
     /// are dropped for any caller except root. So the kernel applies the caller's rules to set-id
@@ -147,15 +147,15 @@ thread_local! {
     static HAS_FSETID: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Drops CAP_FSETID on this thread, for example before a file is registered with the kernel, which
-/// must then clear the file's set-id bits at every write.
+/// Drops CAP_FSETID on this thread, for example before a file is registered with the kernel. The
+/// kernel must then clear the file's set-id bits at every write.
 ///
-/// The capability remains dropped until [`take_up_fsetid`], because a change costs a microsecond,
-/// and a thread that opens one file probably opens more. This costs nothing if the capability is
-/// already dropped.
+/// The capability remains dropped until a call of [`take_up_fsetid`]. Each change costs a
+/// microsecond, and a thread that opens one file probably opens more. If the capability is already
+/// dropped, the call costs nothing.
 ///
 /// # Errors
-/// Those of capset(2).
+/// Errors of capset(2).
 pub fn lay_down_fsetid() -> Result<()> {
     set_fsetid(false)
 }
@@ -165,7 +165,7 @@ pub fn lay_down_fsetid() -> Result<()> {
 /// user, because that user would get the capability.
 ///
 /// # Errors
-/// Those of capset(2).
+/// Errors of capset(2).
 pub fn take_up_fsetid() -> Result<()> {
     set_fsetid(true)
 }
@@ -217,8 +217,8 @@ pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
     // A missing line counts as empty.
     let ids =
         |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-    // The line contains the real, effective, saved and file-system group. The last one counts for
-    // access to files.
+    // The line contains the real, effective, saved and file-system group. The kernel uses the last
+    // one for access to files.
     let in_effect = ids("Gid:").split_whitespace().nth(3);
     let mut groups = in_effect.into_iter().chain(ids("Groups:").split_whitespace());
     groups.any(|group| group.parse() == Ok(gid))
@@ -245,13 +245,13 @@ fn shares_user_namespace(pid: u32) -> bool {
 }
 
 thread_local! {
-    /// The umask of this thread, once it is no longer shared with other threads. Then only this
-    /// module changes it.
+    /// The umask of this thread, once the thread has its own and no longer shares one with other
+    /// threads. From then on, only this module changes it.
     static OWN_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// A guard: the calling thread has the umask of a caller until the guard is dropped. So the lower
-/// file system itself applies the umask, and correctly ignores it under a default ACL.
+/// A guard: the calling thread has the umask of a caller until the guard is dropped. The lower file
+/// system then applies the umask itself, and ignores it where a default ACL requires that.
 #[derive(Debug)]
 pub struct ThreadUmask {
     /// The umask to restore; `None` if nothing was changed.
@@ -261,11 +261,11 @@ pub struct ThreadUmask {
 }
 
 impl ThreadUmask {
-    /// Sets the umask of this thread only; this costs nothing if the umask already has this value.
-    /// From the first call on, the thread also has its own working directory and root.
+    /// Sets the umask of this thread only. This costs nothing if the umask already has this value.
+    /// From the first change on, the thread also has its own working directory and root.
     ///
     /// # Errors
-    /// Those of `unshare(CLONE_FS)`.
+    /// Errors of unshare(2).
     pub fn set(umask: u32) -> Result<Self> {
         let present = own_umask()?;
         let before = (umask != present).then_some(present);

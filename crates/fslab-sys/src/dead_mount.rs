@@ -51,8 +51,7 @@ impl DeadMount {
         &self.place
     }
 
-    /// Whether a path refers to the dead mount, as far as this can be determined without a request
-    /// to it.
+    /// Whether a path refers to the mount point. This sends no request to the dead mount.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         mounts::place_of(path).is_ok_and(|place| place == self.place)
@@ -81,9 +80,10 @@ impl DeadMount {
         Ok(open_tree(CWD, &self.place, whole | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
     }
 
-    /// Removes the dead mount, over which a successor was mounted. For a moment, the dead mount is
-    /// visible again. Before Linux 6.5, the kernel can't insert a mount below another one. The dead
-    /// mount then remains, hidden by the successor, until the successor is unmounted.
+    /// Removes the dead mount from under its successor. To do so, it unmounts the successor and
+    /// inserts it again below the dead mount, which is visible in between. Before Linux 6.5, the
+    /// kernel can't insert a mount below another one. The dead mount then remains under the
+    /// successor until the successor is unmounted.
     ///
     /// # Errors
     /// Errors of the kernel, for example if no mount lies over the dead mount any more.

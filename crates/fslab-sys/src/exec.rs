@@ -43,7 +43,7 @@ impl TrustedProgram {
     }
 
     /// Makes a command that runs the program as another process, even if its path now refers to
-    /// another file. The returned descriptor must remain open until the command was started.
+    /// another file. The returned descriptor must remain open until the command has been started.
     ///
     /// # Errors
     /// All descriptors are in use.
@@ -87,10 +87,10 @@ impl TrustedProgram {
     }
 }
 
-/// Takes ownership of descriptors left by the previous program, by their numbers.
+/// Takes ownership of descriptors that the previous program left open, given their numbers.
 ///
 /// # Errors
-/// `EBADF` if one is not open.
+/// `EBADF` if a number is not open, `EINVAL` if a number is given twice.
 pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
     let distinct: BTreeSet<RawFd> = numbers.iter().copied().collect();
     if distinct.len() != numbers.len() {
@@ -102,8 +102,8 @@ pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
     Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
-/// Returns all open descriptors except the standard ones and `others`, and marks them as
-/// close-on-exec.
+/// Returns all open descriptors except the standard ones and `others`, and marks the returned ones
+/// as close-on-exec.
 ///
 /// # Errors
 /// Errors of the kernel.

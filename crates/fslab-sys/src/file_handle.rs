@@ -22,8 +22,8 @@ const INLINE_BYTES: usize = 20;
 /// the right error, `ESTALE`.
 const OUT_OF_MEMORY_RETRIES: u32 = 1000;
 
-/// `FILEID_INO32_GEN`. tmpfs uses this number too, but stores the generation first and a 64-bit
-/// inode number.
+/// `FILEID_INO32_GEN`. tmpfs uses the same type for another format: the generation, then an inode
+/// number of 64 bits.
 const INO32_GENERATION: i32 = 1;
 
 /// `FILEID_INO32_GEN | XFS_FILEID_TYPE_64FLAG` (`fs/xfs/xfs_export.h`).
@@ -86,7 +86,7 @@ impl FileHandle {
     /// The handle of a name in a directory; a symbolic link is not followed.
     ///
     /// # Errors
-    /// Those of [`Self::of`] and of the lookup.
+    /// Errors of [`Self::of`], and of looking up the name.
     pub fn at(directory: impl AsFd, name: impl Arg) -> Result<Self> {
         name.into_with_c_str(|name| Self::named(directory.as_fd(), name, 0))
     }
@@ -113,8 +113,9 @@ impl FileHandle {
         Ok(Self { kind: raw.kind, bytes: HandleBytes::new(&raw.bytes[..length]) })
     }
 
-    /// The inode number in the handle, for known formats: the kernel's general one
-    /// (`include/linux/exportfs.h`), that of XFS with 64-bit numbers, of Btrfs and of tmpfs.
+    /// The inode number in the handle. Known formats are the kernel's general one
+    /// (`include/linux/exportfs.h`), XFS with 64-bit numbers, Btrfs, and tmpfs; others return
+    /// `None`.
     ///
     /// User space is not supposed to parse handles, so callers must compare the number with the
     /// result of `stat`.
@@ -145,8 +146,8 @@ impl FileHandle {
     /// Returns the handle of another inode of the same file system and subvolume. Returns `None`
     /// for an unknown format, or a number that does not fit into it.
     ///
-    /// ext4 and Btrfs accept any inode for a generation of 0. After opening such a handle, read the
-    /// handle of the opened file to get its generation.
+    /// If the generation in a handle is 0, ext4 and Btrfs accept any generation. After opening such
+    /// a handle, read the handle of the opened file to get its generation.
     #[must_use]
     pub fn with_number(&self, number: u64, generation: u32) -> Option<Self> {
         let mut bytes = self.bytes.as_slice().to_vec();

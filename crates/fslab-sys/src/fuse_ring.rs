@@ -2,8 +2,8 @@
 //!
 //! The kernel delivers the requests of each processor to the queue of that processor. An entry
 //! carries one request at a time. It is *available* in the kernel until a request arrives, and then
-//! *taken* until the reply; the reply makes it available again. All of this takes one system call
-//! per request.
+//! *taken* until the reply; the reply makes it available again. Each request takes one system call,
+//! which sends the previous reply and waits for the request.
 //!
 //! An entry belongs to the thread that created it. The kernel copies requests and replies only
 //! while that thread is in [`FuseRing::take`]. So the entry's memory does not change while it is
@@ -82,7 +82,7 @@ pub struct FuseRing {
     /// The number of the last request taken.
     unique: [u8; 8],
     request: Range<usize>,
-    /// Number of bytes at the beginning of the payload that may use memory.
+    /// Number of bytes at the beginning of the payload whose memory may be in use.
     touched_bytes: usize,
     /// Keeps the entry on one thread, because the kernel binds the ring to the thread.
     one_thread: PhantomData<*const ()>,
@@ -144,8 +144,8 @@ impl FuseRing {
         self.ring.submit()?;
         match self.ring.completion().next() {
             None => Ok(()),
-            // A registered entry completes when a request is taken. So a completion at this point
-            // is an error.
+            // A registered entry completes when a request arrives. So a completion at this point is
+            // an error.
             Some(answer) => Err(io::Error::from_raw_os_error(-answer.result())),
         }
     }

@@ -29,7 +29,8 @@ impl Lease {
         Ok(Self { file })
     }
 
-    /// Whether no process waits for the end of the lease, and the lease was not revoked.
+    /// Whether the lease is intact: no process waits for its end, and the kernel has not revoked
+    /// it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         // SAFETY: a call on an open descriptor, without an argument.
@@ -90,8 +91,8 @@ mod tests {
             return;
         }
         let start = Instant::now();
-        // A child process of another test holds copies of all descriptors until it executes its
-        // program.
+        // A child process that another test starts holds copies of all descriptors until it
+        // executes its program. Until then, the lease is refused.
         while take_alone(&file).is_err() {
             assert!(start.elapsed() < Duration::from_secs(60), "never alone");
         }
@@ -128,8 +129,8 @@ mod tests {
             match Lease::take(reader()) {
                 Ok(lease) => break lease,
                 Err(rustix::io::Errno::INVAL) => return,
-                // A child process of another test holds the writer's descriptor until it executes
-                // its program.
+                // A child process that another test starts holds a copy of the writer's descriptor
+                // until it executes its program.
                 Err(rustix::io::Errno::AGAIN) if start.elapsed() < Duration::from_secs(60) => {
                     std::thread::yield_now();
                 }

@@ -1,9 +1,9 @@
 //! Attaches image files to loop devices, so that they can be used as block devices.
 //!
-//! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches the image after the
-//! last user of the device. [`LoopDevice`] keeps one descriptor open, so that the device survives
-//! an unmount. If the process is killed by a signal, only a mount can keep the device attached, and
-//! only while the mount exists.
+//! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches the image when the
+//! last user closes the device. [`LoopDevice`] keeps one descriptor open, so that the device
+//! survives an unmount. If the process is killed, the device remains attached only while it is
+//! mounted.
 
 use std::fs::{File, OpenOptions};
 use std::io;

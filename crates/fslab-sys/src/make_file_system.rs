@@ -89,7 +89,7 @@ impl Kind {
         self.tool().program
     }
 
-    /// Returns the version that the tool prints; fails if the tool is missing.
+    /// Returns the version that the tool prints.
     ///
     /// # Errors
     /// [`Error::MissingTool`], or an error of running it.

@@ -1,4 +1,4 @@
-//! Private memory in whole pages, initially zero, of which a part can be freed.
+//! Private memory in whole pages, initially zero. Parts of it can be freed.
 
 use std::io;
 use std::ops::Range;

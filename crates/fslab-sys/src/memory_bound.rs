@@ -132,7 +132,7 @@ impl MemoryBound {
     /// Leaves and removes the group, and reports errors, which dropping can't.
     ///
     /// # Errors
-    /// Processes are left in it, or the kernel refuses.
+    /// If other processes are still in the group, or the kernel refuses the removal.
     pub fn leave(mut self) -> Result<(), Error> {
         self.undo()
     }
@@ -199,9 +199,9 @@ pub fn limit_here() -> Result<Option<u64>, Error> {
     least_above(version, &own, |_, limit| Ok(limit))
 }
 
-/// The memory that this process may still use: the smallest difference between the limit and the
-/// usage of its group and the groups above; `None` if there is no limit. The usage includes page
-/// cache that the kernel could free.
+/// The memory that this process may still use; `None` if there is no limit. It is the smallest
+/// difference between limit and usage, over the process's group and the groups above. The usage
+/// includes page cache that the kernel could free.
 ///
 /// # Errors
 /// Control groups, their limits, or their usage can't be read.

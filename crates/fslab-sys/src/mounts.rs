@@ -1,9 +1,9 @@
 //! Mounts and unmounts file systems, and lists mounts.
 //!
-//! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
-//! limited time, because a daemon or the kernel may keep a file open a moment longer. Then it is
-//! detached lazily with a warning: the mount point is free at once, and the file system ends when
-//! its last user closes it.
+//! Dropping a [`Mount`] unmounts it. If the file system is busy, because a daemon or the kernel
+//! still has a file open, the unmount is retried for a limited time. After that time, the mount is
+//! detached lazily with a warning. The mount point is then free at once, and the file system ends
+//! when its last user closes it.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -291,7 +291,7 @@ fn number_of(place: impl AsFd) -> io::Result<u64> {
 /// `STATX_MNT_ID_UNIQUE`
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// Returns a number of the mount that contains an open file. Linux 6.8 and later do not reuse the
+/// Returns a number that identifies the mount of an open file. Linux 6.8 and later do not reuse the
 /// number before a reboot. Older kernels have only the number in the list of mounts, which is
 /// reused.
 ///
@@ -315,8 +315,8 @@ pub fn mount_of(place: impl AsFd) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().find(|mount| mount.id == number))
 }
 
-/// Returns all mounts of one file system, the innermost first: a mount comes before the one that it
-/// lies on. Otherwise, the last mounted comes first.
+/// Returns all mounts of one file system, the most deeply nested first. So a mount comes before the
+/// mount that contains its mount point. At equal depth, the most recent comes first.
 ///
 /// # Errors
 /// /proc/self/mountinfo can't be read.

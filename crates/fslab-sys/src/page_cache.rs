@@ -56,7 +56,7 @@ pub fn cachestat(file: impl AsFd, offset: u64) -> Result<Residency> {
 /// Counts the resident pages in the first `length` bytes of a file with `mincore`.
 ///
 /// # Errors
-/// Those of `mmap` and `mincore`.
+/// Errors of mmap(2) and mincore(2).
 pub fn mincore(file: impl AsFd, length: u64) -> Result<u64> {
     let pages = resident_map(file, length)?;
     Ok(pages.iter().filter(|resident| **resident).count() as u64)
@@ -66,7 +66,7 @@ pub fn mincore(file: impl AsFd, length: u64) -> Result<u64> {
 /// [`mincore`].
 ///
 /// # Errors
-/// Those of mmap(2) and mincore(2).
+/// Errors of mmap(2) and mincore(2).
 pub fn resident_map(file: impl AsFd, length: u64) -> Result<Vec<bool>> {
     let length = usize::try_from(length).or(Err(Errno::FBIG))?;
     if length == 0 {
@@ -100,7 +100,7 @@ pub fn resident_map(file: impl AsFd, length: u64) -> Result<Vec<bool>> {
 /// Number of resident pages of a file of `length` bytes, by `cachestat` or else `mincore`.
 ///
 /// # Errors
-/// Those of both calls.
+/// Errors of both calls.
 pub fn resident_pages(file: impl AsFd, length: u64) -> Result<u64> {
     match cachestat(&file, 0) {
         Ok(residency) => Ok(residency.cached),

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 /// Maximum delay with which the kernel wakes a sleeping thread: 50 us of timer slack, plus the
-/// wake-up. So the thread spends the last part of a pause, of this length, polling the clock.
+/// wake-up. For this long before the end of a pause, the thread polls the clock instead of
+/// sleeping.
 const WATCHED: Duration = Duration::from_micros(150);
 
 /// Interval between checks of `stop`.

@@ -3,7 +3,8 @@
 //! A guest reports large free blocks of its memory to its host (free page reporting), and the host
 //! may take them back. When the guest next touches such a page, the host must provide it again,
 //! which costs some microseconds. If only one page of a block is in use, the block is never
-//! reported, and the kernel prefers its other pages for allocations that are smaller than a block.
+//! reported. The kernel then prefers the other pages of the block for allocations smaller than a
+//! block.
 
 use std::fs::File;
 use std::io;

@@ -45,15 +45,15 @@ pub enum End {
 /// returns in each worker. In the supervisor, it returns when a worker has ended and `is_replaced`
 /// returns `false`.
 ///
-/// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. All workers share
-/// the descriptors that are open at the call, except `left`, which workers of an earlier program
-/// had opened. A descriptor opened by a worker belongs to that worker until it exits, and then to
-/// the next worker. [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored
-/// otherwise.
+/// While a worker runs, the supervisor opens no descriptors, and forwards `signals` to the worker.
+/// All workers share the descriptors that are open at the call, except `left`, which workers of an
+/// earlier program had opened. A descriptor opened by a worker belongs to that worker until it
+/// exits, and then to the next worker. [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows
+/// it, and is ignored otherwise.
 ///
 /// # Errors
-/// Errors of the kernel. `Unsupported` if this process has several threads, whose locks would never
-/// be released in a worker.
+/// Errors of the kernel. `Unsupported` if this process has several threads: a lock that another
+/// thread holds would never be released in the forked worker.
 pub fn supervise(
     signals: &[i32],
     left: &BTreeSet<RawFd>,
@@ -118,8 +118,9 @@ const LEAVE_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Waits for the end of a worker, and forwards signals.
 ///
-/// While a thread of a process can't be interrupted, the kernel does not report the end of the
-/// process. Such a thread may wait for an action of the next worker.
+/// The kernel does not report the end of a process while one of its threads can't be interrupted.
+/// Such a thread may wait for an action of the next worker. So a worker also counts as ended when
+/// its memory is freed.
 fn wait_and_pass_on(
     worker: Pid,
     awaited: &[i32],
@@ -185,7 +186,7 @@ fn has_memory(worker: Pid) -> bool {
 
 fn expect_one_thread() -> io::Result<()> {
     let has_others = || Ok::<_, io::Error>(std::fs::read_dir("/proc/self/task")?.count() > 1);
-    // The kernel lists a thread that was joined for a moment longer.
+    // For a moment, the kernel still lists a thread that was joined.
     for _ in 0..THREAD_LOOKS {
         if !has_others()? {
             return Ok(());
@@ -276,8 +277,8 @@ struct Found {
     keeps_named: bool,
 }
 
-/// Flags that distinguish open descriptions of a file, for users that read and write at given
-/// offsets.
+/// Flags by which the open descriptions of a file differ. File offsets don't matter, because the
+/// users pass an offset with each read and write.
 const KINDS: OFlags = OFlags::RWMODE.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::PATH);
 
 impl Inherited {
@@ -303,8 +304,8 @@ impl Inherited {
         found.by_inode.values().map(Vec::len).sum::<usize>() + found.others.len()
     }
 
-    /// Returns a descriptor of an inode, given by device and number, whatever flags it was opened
-    /// with. Before [`Self::close_others`], this is a copy, and the original is kept.
+    /// Returns a descriptor of an inode, given by device and number, regardless of the flags it was
+    /// opened with. Before [`Self::close_others`], this is a copy, and the original is kept.
     #[must_use]
     pub fn lead_to(&self, device: u64, number: u64) -> Option<OwnedFd> {
         let mut found = self.lock();
@@ -318,8 +319,8 @@ impl Inherited {
         Some(copy)
     }
 
-    /// Removes and returns a descriptor of an inode. It was opened with the same access and sync
-    /// flags as in `flags`.
+    /// Removes and returns a descriptor of an inode that was opened with the access and sync flags
+    /// in `flags`.
     #[must_use]
     pub fn take_opened(&self, device: u64, number: u64, flags: OFlags) -> Option<OwnedFd> {
         let mut found = self.lock();
@@ -332,11 +333,11 @@ impl Inherited {
         Some(all.swap_remove(place))
     }
 
-    /// Closes the descriptors of a file and so releases their locks, because the file will be
-    /// opened again.
+    /// Closes the inherited descriptors of a file that will be opened again. This releases their
+    /// locks.
     ///
     /// # Errors
-    /// Errors of the kernel about an existing file.
+    /// Errors of `stat`; a missing file is no error.
     pub fn close_file(&self, path: &Path) -> io::Result<()> {
         match rustix::fs::stat(path) {
             Ok(stat) => drop(self.lock().by_inode.remove(&(stat.st_dev, stat.st_ino))),
@@ -386,16 +387,16 @@ impl Inherited {
 
 impl Found {
     fn add(&mut self, descriptor: OwnedFd) {
-        // A descriptor that can't be examined is not a lower file. An example is a directory of
-        // /proc that belongs to the killed worker.
+        // A descriptor that can't be examined does not refer to a lower file. An example is a
+        // directory of /proc that belongs to the killed worker.
         let Ok(stat) = rustix::fs::fstat(&descriptor) else { return self.others.push(descriptor) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile
             | FileType::Directory
             | FileType::Symlink
             | FileType::BlockDevice => {
-                // Ends a lease, because opening the file would wait for the holder of the lease,
-                // which has exited. An error means that this descriptor has no lease, like most.
+                // Ends a lease of an exited worker. Otherwise opening the file would wait for that
+                // worker. Most descriptors have no lease and return an error.
                 let _without_lease = lease::give_back(&descriptor);
                 self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
             }
@@ -425,7 +426,8 @@ mod tests {
         (inherited, stat.st_dev, stat.st_ino)
     }
 
-    /// A worker may be killed while it reads a directory of /proc.
+    /// A worker may be killed while it reads a directory of /proc. That descriptor is inherited
+    /// too, although `fstat` fails for it.
     #[test]
     fn descriptor_of_a_dead_process_is_inherited() {
         let mut child = std::process::Command::new("/bin/cat")

@@ -1,5 +1,6 @@
-//! Times of threads: on a processor, and ready to run but waiting for one. `/proc/PID/schedstat` of
-//! the kernel has both in nanoseconds (Documentation/scheduler/sched-stats.rst).
+//! Times of threads: how long a thread ran, and how long it was ready to run and waited for a
+//! processor. `/proc/PID/schedstat` contains both in nanoseconds
+//! (Documentation/scheduler/sched-stats.rst).
 
 use std::fs;
 use std::io;
@@ -8,17 +9,17 @@ use std::time::Duration;
 
 /// A thread and its times since it started.
 ///
-/// The kernel updates the times when the thread leaves a processor and at each scheduler tick
-/// (usually 1 to 10 ms), so those of a running thread may be a tick behind.
+/// The kernel updates the times when the thread leaves a processor, and at each scheduler tick
+/// (usually 1 to 10 ms). So the times of a running thread may be a tick behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its number.
+    /// Number of the thread.
     pub id: u32,
-    /// Its name, at most 15 bytes. Names of the kernel's workers are longer and change.
+    /// Name of the thread, at most 15 bytes. Names of the kernel's workers are longer and change.
     pub name: String,
-    /// Time on a processor.
+    /// Time that the thread ran on a processor.
     pub running: Duration,
-    /// Time in which it was ready to run and waited for a processor.
+    /// Time that the thread was ready to run and waited for a processor.
     pub queued: Duration,
 }
 
@@ -33,8 +34,8 @@ pub fn of_process(process: u32) -> io::Result<Vec<Thread>> {
     if threads.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(threads) }
 }
 
-/// Returns the threads of the kernel. They are empty in a namespace of processes that does not
-/// contain them.
+/// Returns the threads of the kernel. The list is empty in a PID namespace without kernel threads,
+/// such as that of a container.
 ///
 /// # Errors
 /// Errors of reading /proc.
@@ -118,7 +119,7 @@ mod tests {
         assert!(of_process(u32::MAX).is_err());
     }
 
-    /// Containers have their own namespace of processes, without kernel threads.
+    /// Containers have their own PID namespace, without kernel threads.
     #[test]
     fn kernel_threads_contain_the_softirq_thread_or_there_are_none() {
         let threads = of_kernel().unwrap();

@@ -115,7 +115,8 @@ impl Counter {
         let counts = make_array()?;
         let places = (tracepoint.offset(only.0)?, tracepoint.offset(by)?);
         let program = load(&counting_program(places, only.1, counts.as_raw_fd()))?;
-        // The program runs for events on all processors, wherever the event is opened.
+        // The program runs for events on all processors, although the event is opened for one of
+        // them.
         let processor = processors::online()?.first().copied().unwrap_or_default();
         let event = open(tracepoint, processor)?;
         // SAFETY: both descriptors are open; the kernel keeps its own reference to the program.
@@ -216,8 +217,8 @@ const PSEUDO_MAP_DESCRIPTOR: u8 = 1;
 
 const MAP_LOOKUP_ELEMENT: i32 = 1;
 
-/// Returns the program. `places` are the offsets of the compared field and of the field whose
-/// values are counted. Register 1 points to the event at the start.
+/// Returns the program that counts. `places` are the offsets of the compared field and of the field
+/// whose values are counted. Register 1 points to the event at the start.
 fn counting_program(places: (i16, i16), only: u32, map: RawFd) -> [Instruction; 16] {
     let instruction = Instruction::new;
     [
@@ -241,7 +242,7 @@ fn counting_program(places: (i16, i16), only: u32, map: RawFd) -> [Instruction; 
     ]
 }
 
-/// Calls bpf(2), which treats the missing end of its structure as zero.
+/// Calls bpf(2). The kernel treats missing fields at the end of a command's structure as zero.
 ///
 /// # Safety
 /// Pointers in `attributes` must be to live memory of the sizes that the kernel expects.
@@ -291,7 +292,7 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     new_descriptor(unsafe { bpf(command, &mut attributes) })
 }
 
-/// Returns a number of the array.
+/// Returns one count of the array.
 fn look_up(map: &OwnedFd, key: u32) -> io::Result<u64> {
     #[repr(C)]
     struct Attributes {

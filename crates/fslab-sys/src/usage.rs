@@ -161,7 +161,7 @@ impl MachineTime {
     /// Reads /proc/stat.
     ///
     /// # Errors
-    /// It can't be read or parsed.
+    /// The file can't be read or parsed.
     pub fn now() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/stat")?;
         Self::parse(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {

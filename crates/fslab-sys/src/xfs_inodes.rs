@@ -46,7 +46,7 @@ pub fn root(file: impl AsFd) -> Result<u64, Errno> {
 /// Returns the generation of the inode that currently has a number.
 ///
 /// # Errors
-/// `ESTALE` if no inode has the number, and those of [`root`].
+/// `ESTALE` if no inode has the number; otherwise as for [`root`].
 pub fn generation(file: impl AsFd, number: u64) -> Result<u32, Errno> {
     // If the number is free, the kernel returns the next inode.
     let found = ask(file, number, 0)?.filter(|found| found.number == number);

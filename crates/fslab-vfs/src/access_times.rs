@@ -2,25 +2,25 @@
 
 use crate::types::{FileKind, Timestamp};
 
-/// Selects which uses of a file update its access time, like the options of mount(8).
+/// Selects which accesses to a file update its access time, like the options of mount(8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
     /// The default of the leaf. For a directory of the host this is the option of its mount. For
     /// all other leaves it is `relatime`.
     #[default]
     Usual,
-    /// `relatime`: a use updates the access time only if this time is not newer than the last
-    /// change of the file, or is at least a day old.
+    /// `relatime`: an access updates the access time only in two cases. The time is not newer than
+    /// the last change of the file, or it is at least a day old.
     Relative,
     /// `relatime,nodiratime`: as `relatime`, but listing a directory does not update its time.
     RelativeOfFiles,
-    /// `noatime`: no use updates the time.
+    /// `noatime`: no access updates the time.
     Never,
 }
 
 impl AccessTimes {
-    /// Whether a use of a file at this moment must update its access time. `changed` is the time of
-    /// its last change, of contents or of attributes.
+    /// Whether an access at the time `now` must update the access time. `changed` is the time of
+    /// the file's last change of contents or attributes.
     #[must_use]
     pub fn is_due(
         self,

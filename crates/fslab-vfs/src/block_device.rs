@@ -71,8 +71,8 @@ impl MemoryDevice {
         Self { size, keeps_data: true, contents: RwLock::new((Data::default(), space)) }
     }
 
-    /// Makes a device that stores only metadata; file data reads as zeros. This is for simulations,
-    /// whose data would only fill memory.
+    /// Makes a device that stores only metadata; file data reads as zeros. Simulations use it,
+    /// because their data would only fill memory.
     #[must_use]
     pub fn of_metadata(size: u64) -> Self {
         Self { keeps_data: false, ..Self::new(size) }

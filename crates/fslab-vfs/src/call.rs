@@ -59,8 +59,7 @@ pub trait Reply: Sized {
     /// Returns this result as the value that observers get.
     fn seen(&self, call: &Call<'_>) -> Answer<'_>;
 
-    /// A result as if the operation had succeeded, for an operation that is skipped. `None` if no
-    /// such result can be constructed.
+    /// The result of success, for an operation that is skipped. `None` if it can't be constructed.
     fn skipped(_: &Call<'_>) -> Option<Self> {
         None
     }

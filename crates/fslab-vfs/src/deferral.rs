@@ -8,8 +8,8 @@
 //!
 //! A file system may accept an offer only before it does anything that it must not do twice. Offers
 //! are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns `true`.
-//! Layers do not forward this method by default. So if a layer must not be called twice, the file
-//! systems below it get no offers.
+//! Layers do not forward this method by default. So the file systems below a layer get no offers
+//! unless the layer itself can be called twice.
 
 use std::any::Any;
 use std::fmt;

@@ -45,7 +45,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno that the caller of the system call sees. This is the only table of this kind.
+    /// Returns the errno that the caller of the system call sees. No other code converts errors to
+    /// errnos.
     ///
     /// The FUSE adapter decides for each operation whether `ENOSYS` may reach the kernel. For some
     /// operations, the kernel sends no further requests after this error.

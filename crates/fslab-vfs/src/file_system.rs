@@ -84,8 +84,8 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Whether syncfs makes all files of the tree durable, and reports every failed write once.
-    /// This is not known for a lower tree that contains FUSE file systems, or file systems without
-    /// file handles.
+    /// Returns `false` if this is unknown: for a lower tree that contains FUSE file systems, or
+    /// file systems without file handles.
     fn syncs_whole_tree(&self) -> bool {
         self.tree_fallback().is_some_and(|inner| inner.syncs_whole_tree())
     }
@@ -112,7 +112,7 @@ pub trait FileSystem: Send + Sync {
     /// Whether operations may fail with [`Error::Deferred`] if their request carries an offer (see
     /// [`Deferral`](crate::Deferral)). Called at most once, before the first request, by the sender
     /// of requests itself. It is not forwarded by default, because a layer may pass offers on only
-    /// if it can be called again itself.
+    /// if the layer can be called twice for one request.
     fn can_defer(&self) -> bool {
         false
     }
@@ -144,7 +144,7 @@ pub trait FileSystem: Send + Sync {
     /// Reads until the buffer is full or the file ends.
     ///
     /// # Errors
-    /// Those of [`Self::read`].
+    /// Errors of [`Self::read`].
     fn read_fully(
         &self,
         request: &Request,
@@ -167,7 +167,7 @@ pub trait FileSystem: Send + Sync {
     /// Writes all of `data`.
     ///
     /// # Errors
-    /// Those of [`Self::write`]; `EIO` if a write returns 0.
+    /// Errors of [`Self::write`]; `EIO` if a write returns 0.
     fn write_all(
         &self,
         request: &Request,
@@ -196,8 +196,8 @@ pub trait FileSystem: Send + Sync {
         self.fallback().map_or(Ok(()), |inner| inner.shutdown())
     }
 
-    /// Locks the whole tree for the file system above this one, until this one is dropped. Repeated
-    /// calls have no effect.
+    /// Locks the whole tree on behalf of the file system above this one. The lock ends when this
+    /// file system is dropped. Repeated calls have no effect.
     ///
     /// # Errors
     /// `EBUSY` if another program has locked the tree, a part of it, or a tree around it.
@@ -264,8 +264,9 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`], even
-    /// if all lookups are released before that call. Each hold must be released separately.
+    /// Keeps an inode that has lookups in use until [`Self::let_go`], so that its number is not
+    /// reused. Releasing all lookups before that call does not end the hold. Each hold must be
+    /// released separately.
     ///
     /// # Errors
     /// `ESTALE` if the inode has no lookups.
@@ -347,8 +348,8 @@ pub trait FileSystem: Send + Sync {
 
         /// Lists a directory from `offset` (0 for the start, otherwise the `next_offset` of an
         /// entry) until the sink refuses an entry or the directory ends. An entry that exists
-        /// during the whole listing is delivered exactly once, whatever else is created or removed
-        /// during the listing.
+        /// during the whole listing is delivered exactly once, even if others are created or
+        /// removed meanwhile.
         readdir(
             ino: Ino, handle: Handle, offset: u64, sink: &mut DirectorySink<'_>
         ) -> (), tree_fallback;
@@ -402,7 +403,7 @@ pub trait FileSystem: Send + Sync {
         /// Finds the next data or hole at or after `offset`.
         ///
         /// # Errors
-        /// `ENXIO` at or past the end, and for data if only a hole follows.
+        /// `ENXIO` if `offset` is at or past the end, or if data is wanted and only a hole follows.
         lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64;
 
         /// Copies between two open files and returns the number of bytes copied. The caller must

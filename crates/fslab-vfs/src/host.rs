@@ -2,13 +2,13 @@
 //!
 //! Inodes are identified by device, number and generation, and reopened by file handle. A walk over
 //! millions of files thus needs neither descriptors nor much memory. An operation that creates a
-//! file runs with the caller's ids, groups and umask. All others run as the process, because the
-//! kernel has already checked the caller's permissions.
+//! file runs with the caller's ids, groups and umask. All other operations run with the rights of
+//! this process, because the kernel has already checked the caller's permissions.
 //!
-//! Whether set-id bits survive a change is decided here, or by the kernel that sent the request. It
-//! must not depend on the thread's capabilities. The transport drops CAP_FSETID on a thread when it
-//! registers files for passthrough. So each operation that could clear the bits first raises the
-//! capability again.
+//! Whether set-id bits survive a change is decided here, or by the kernel that sent the request.
+//! The decision must not depend on the capabilities of the serving thread. But the transport drops
+//! CAP_FSETID on a thread when it registers files for passthrough. So each operation that could
+//! clear the bits first raises the capability again.
 //!
 //! Times are those of the lower file system; [`Request::now`] is not used. At most a quarter of the
 //! process's descriptors are kept for directories, and at most another quarter for removed inodes.
@@ -69,8 +69,9 @@ pub struct HostOptions {
     /// Identify inodes by file handle if the lower file system and the privileges allow it. Without
     /// file handles, each inode in use keeps one descriptor.
     pub file_handles: bool,
-    /// Which uses of files update access times. If the mount has another option, the directory is
-    /// used through a copy of its mount. File systems mounted below it later are then not visible.
+    /// Which accesses to files update access times. If the mount has another option, the directory
+    /// is used through a copy of its mount. File systems mounted below it later are then not
+    /// visible.
     pub access_times: AccessTimes,
     /// Descriptors that an earlier process serving the same tree has left open. This process keeps
     /// the inode numbers of the earlier one.
@@ -154,15 +155,15 @@ impl HostFs {
         self.lower.has_handles()
     }
 
-    /// Whether a later process that serves the same directory can find this one's inodes by their
-    /// numbers ([`HostOptions::inherited`]). It finds them through inherited descriptors, or by
-    /// number if the lower file system can open inodes by number.
+    /// Whether a later process that serves the same directory can find the inodes of this process
+    /// by their numbers ([`HostOptions::inherited`]). It finds them through inherited descriptors,
+    /// or by number if the lower file system can open inodes by number.
     #[must_use]
     pub fn can_be_taken_over(&self) -> bool {
         !self.has_file_handles() || self.lower.numbers.is_some()
     }
 
-    /// Refuses the name of the lock file of a locked tree.
+    /// Fails with `refusal` for the name of the lock file, if this tree is locked.
     fn expect_usable(&self, parent: Ino, name: Name<'_>, refusal: Errno) -> Result<()> {
         match self.lock.get() {
             Some(lock) if is_lock_file(lock, parent, name) => Err(refusal.into()),
@@ -170,7 +171,7 @@ impl HostFs {
         }
     }
 
-    /// Checks that a lookup could find an inode. Fails for the lock file of this tree, and for a
+    /// Checks that requests may reach an inode. Fails for the lock file of this tree, and for a
     /// directory in a tree that another program has locked.
     fn expect_shown(&self, lock: &tree_lock::Locks, found: &Attr) -> Result<()> {
         if let Some(hidden) = lock.hidden() {
@@ -319,11 +320,11 @@ impl FileSystem for HostFs {
         self.lower.forget(ino, lookups);
     }
 
-    /// A hold is counted as a lookup.
     fn syncs_whole_tree(&self) -> bool {
         self.lower.devices.all_have_handles()
     }
 
+    /// A hold is counted as a lookup.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.lower.expect_known(ino)?;
         self.lower.inodes.hold(ino)

@@ -19,8 +19,8 @@ use crate::types::{
 /// Intercepts the calls of a file system, from many threads at once.
 pub trait Interceptor: Send + Sync {
     /// Handles one call. Either calls `perform`, with the same or with changed arguments, or
-    /// returns another result without performing the operation. Must not change the operation
-    /// itself.
+    /// returns another result without performing the operation. Must not pass another operation to
+    /// `perform`.
     ///
     /// # Errors
     /// Errors of `perform` or of the interceptor.

@@ -166,11 +166,11 @@ impl FileSystem for MemFs {
         self.tree.write().forget(ino, lookups);
     }
 
-    /// A hold is counted as a lookup.
     fn syncs_whole_tree(&self) -> bool {
         true
     }
 
+    /// A hold is counted as a lookup.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.tree.write().enter(ino).map(drop)
     }

@@ -172,8 +172,8 @@ impl fmt::Display for Operation {
 mod tests {
     use super::*;
 
-    /// Methods that programs and layers call on their own, not for the caller of a system call.
-    /// They lock trees, hold inodes, lease files, share blocks and give hints.
+    /// Methods that programs and layers call on their own, and not on behalf of a system call. They
+    /// lock trees, hold inodes, lease files, share blocks and give hints.
     const OF_SERVERS: [&str; 8] = [
         "fallback",
         "lock_tree",

@@ -11,9 +11,9 @@ use crate::types::{Handle, Ino, LockMode, OpenMode, Opened, Request};
 
 /// Wraps a file system and fails each change with `EROFS`.
 ///
-/// It is placed over the leaf of a stack that is mounted read-only. The kernel refuses changes by
-/// programs; this wrapper refuses changes that layers make on their own. Files are opened without
-/// updating their access times, if the process has the right.
+/// The wrapper is placed over the leaf of a stack that is mounted read-only. The kernel refuses
+/// changes by programs; this wrapper refuses changes that layers make on their own. Files are
+/// opened without updating their access times, if the process has the right.
 ///
 /// Syncing is forwarded, because it changes no content.
 pub struct ReadOnly(Intercepted<Refusal>);

@@ -1,6 +1,6 @@
 //! Signatures: bytes at fixed offsets that show what a block device or an image contains.
 //!
-//! Source: the headers of the formats, as libblkid of util-linux knows them.
+//! Offsets and magic numbers are those that libblkid (util-linux) uses.
 
 use crate::block_device::BlockDevice;
 use crate::error::Result;
@@ -73,7 +73,7 @@ pub fn signatures_of(device: &dyn BlockDevice) -> Result<Vec<Signature>> {
     Ok(found)
 }
 
-/// Overwrites signatures with zeros, as far as they are still on the device.
+/// Overwrites those signatures with zeros that are still on the device.
 ///
 /// # Errors
 /// Errors of reading and writing the device.

@@ -134,7 +134,7 @@ impl Synchronous {
                 inner.release(request, ino, opened.handle)?;
                 synced
             }
-            // Files of other kinds can't be opened, and so not be synced separately.
+            // Files of other kinds can't be opened, so they can't be synced separately.
             _ => inner.syncfs(request, ino),
         }
     }

@@ -344,7 +344,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Makes an opened file without any of the properties.
+    /// Makes an opened file with all other properties off.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
         Self { handle, backing: None, keep_cache: false, direct: false, no_flush: false }
@@ -356,7 +356,7 @@ impl Opened {
 pub enum SetTime {
     /// The current time of the lower file system.
     Now,
-    /// This time.
+    /// The given time.
     To(Timestamp),
 }
 
@@ -415,7 +415,7 @@ pub enum LockMode {
 /// One entry of a directory listing.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryEntry<'a> {
-    /// The inode, as far as the directory records it.
+    /// The inode number as recorded in the directory. A lookup may return another number.
     pub ino: Ino,
     /// The kind of the inode, if the directory records it.
     pub kind: Option<FileKind>,

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! `OPERATIONS` are method names of [`FileSystem`], joined by `|`, or a group: `any`, `sync`
-//! (fsync, fsyncdir, syncfs), `change` (all that change something). A `PATTERN` is matched against
-//! the last name of a path. If it begins with `/`, it is matched against the whole path from the
-//! root of the layer. `*` matches anything within a name, `**` anything. A call with two paths
-//! (rename, link, copy_file_range) matches if either does.
+//! (fsync, fsyncdir, syncfs), `change` (all operations that modify something). A `PATTERN` is
+//! matched against the last name of a path. If it begins with `/`, it is matched against the whole
+//! path from the root of the layer. `*` matches anything within a name, `**` anything. A call with
+//! two paths (rename, link, copy_file_range) matches if one of them does.
 //!
 //! | condition | matching calls that it selects |
 //! |---|---|
@@ -39,10 +39,10 @@
 //! write on /data/** chance 0.1%       flip 1
 //! ```
 //!
-//! The same script, seed and order of calls give the same faults. Reads that the kernel answers
-//! from its caches are not calls. A rule about reads makes the kernel drop its pages at each open,
-//! and a rule about reads or writes disables passthrough. Even so, a read of a page that is still
-//! cached does not reach the layer.
+//! The same script, seed and order of calls give the same faults. A read that the kernel answers
+//! from its caches is not a call. A rule for reads therefore makes the kernel drop its cached pages
+//! at each open, and a rule for reads or writes disables passthrough. Pages that the kernel caches
+//! after the open are still read without a call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result
     if passed { Ok(()) } else { Err(Errno::INTR) }
 }
 
-/// The layer `fault`. The module documentation describes its programs.
+/// The layer `fault`. The module documentation describes its scripts.
 pub struct Fault(Intercepted<Faults>);
 
 /// Injects the faults of a program into the operations of a file system.
@@ -134,7 +134,7 @@ struct Faults {
 }
 
 impl Fault {
-    /// Puts a program of faults over a file system.
+    /// Puts a layer with the faults of a program over a file system.
     #[must_use]
     pub fn new(inner: Arc<dyn FileSystem>, program: Program, wait: Box<Wait>) -> Self {
         let program = RwLock::new(Arc::new(program));
@@ -142,8 +142,8 @@ impl Fault {
         Self(Intercepted { inner, interceptor })
     }
 
-    /// Replaces the program. Running calls end under the old program, and open files keep their
-    /// passthrough.
+    /// Replaces the program. Calls in progress end under the old program. Files that are already
+    /// open with passthrough keep it.
     pub fn replace(&self, program: Program) {
         *self.0.interceptor.program.write() = Arc::new(program);
     }
@@ -181,7 +181,8 @@ impl Interceptor for Faults {
         self.strike(inner, request, call, verdict, perform)
     }
 
-    /// Removes the properties of an open file that would hide calls from the program.
+    /// Turns off passthrough, the kept page cache and skipped flushes of a newly opened file if
+    /// they would hide calls from the rules.
     fn opened(&self, opened: &mut Opened) {
         let program = self.program.read();
         if program.watches(Operation::Read) || program.watches(Operation::Write) {
@@ -262,8 +263,8 @@ impl Faults {
         Err(errno.into())
     }
 
-    /// Applies the delay and the error of a verdict. The caller applies the rest, while it performs
-    /// the call.
+    /// Waits for the delay of a verdict and returns its error, if it has one. The caller applies
+    /// the other effects of the verdict while it performs the call.
     fn begin(&self, verdict: &Verdict, request: &Request) -> Result<()> {
         let waited = match verdict.delay {
             Duration::ZERO => Ok(()),

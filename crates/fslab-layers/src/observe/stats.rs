@@ -1,7 +1,7 @@
 //! `stats`: counts operations, results and bytes, and measures latencies.
 //!
 //! The counters are split into shards, so that threads don't contend for cache lines; nothing is
-//! locked. Memory is bounded: 193 KiB per shard and at most 16 shards, allocated at first use.
+//! locked. A shard takes 193 KiB, and is allocated at its first use. There are at most 16 shards.
 
 mod counters;
 mod histogram;

@@ -6,8 +6,8 @@ use fslab_layers::{LayerChoice, OperationReport, Report, StackContext};
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, SteppingClock};
 use fslab_vfs_testing::client::Client;
 
-/// Builds a stack with a clock that advances 1000 ns at each reading, so every operation takes
-/// exactly that long.
+/// Builds a stack with a clock that advances by 1000 ns at each reading, so that each operation
+/// takes exactly 1000 ns.
 fn counted(stack: &str) -> (Arc<dyn FileSystem>, StackContext) {
     let context = StackContext::new(Arc::new(SteppingClock::new(1000)));
     let stack = crate::stack(stack);

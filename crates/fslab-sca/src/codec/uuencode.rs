@@ -47,8 +47,8 @@ const LINE_BYTES: usize = 45;
 /// Characters in a line of metadata: few enough for any line-based program.
 const METADATA_LINE_BYTES: usize = 76;
 
-/// Appends a section of encoded lines, which is also the form of content that is not encoded
-/// otherwise.
+/// Appends content as a section of encoded lines. Raw content has this form too, because the file
+/// contains only printable text.
 fn store(content: &[u8], body: &mut Vec<u8>) {
     body.reserve_exact(content.len() / LINE_BYTES * 62 + 96);
     body.extend(BEGIN);

@@ -79,8 +79,8 @@ struct Samples<'a> {
     settings: Settings,
     scope: Scope,
     estimate: Estimate,
-    /// Files with several names, of which one was visited and sampled. Their inodes are kept
-    /// referenced, so that no other file gets the same number.
+    /// Files with several names that were already visited by one of their names. Their inodes are
+    /// kept referenced, so that no other file gets the same number.
     linked: HashSet<Ino>,
     tell: &'a dyn Fn(&Path),
 }

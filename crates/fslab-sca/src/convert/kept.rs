@@ -89,9 +89,9 @@ impl Conversion {
         self.set_on_copy(copy, KEPT_NAME.as_ref(), &value)
     }
 
-    /// Restores the original's fslab xattrs on a decoded file. If it looks like a stored file, it
-    /// is marked as foreign. The next run then does not decode it, and a mount shows it unchanged,
-    /// until the whole tree is decoded.
+    /// Restores the original's fslab xattrs on a decoded file. If the decoded file looks like a
+    /// stored file, it is marked as foreign. The next run then does not decode it, and a mount
+    /// shows it unchanged, until the whole tree is decoded.
     fn give_back_own(&self, original: Ino, copy: Ino) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let beginning = contents::beginning(lower, request, copy)?;

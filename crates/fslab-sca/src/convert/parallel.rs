@@ -2,9 +2,8 @@
 
 use parking_lot::Mutex;
 
-/// Number of threads of a conversion. They do not belong to a thread pool. While a pool thread
-/// waits for encoded chunks, the pool would let it start further files, each of which needs its own
-/// buffers.
+/// Number of threads of a conversion. The threads do not belong to a thread pool. A pool thread
+/// that waits for encoded chunks would start further files, and each of them needs its own buffers.
 #[derive(Clone, Copy)]
 pub struct ThreadCount(pub usize);
 

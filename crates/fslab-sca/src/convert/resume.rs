@@ -1,8 +1,8 @@
 //! Handles the leftovers of interrupted runs: copies that have not received all names of their
 //! originals, and originals under temporary names.
 //!
-//! Invariant: no name or xattr that a user of the tree can set turns two files into one or removes
-//! the only copy of data. Root converts the trees of users, who can set names and xattrs.
+//! Invariant: names and xattrs that users of the tree set never merge two files and never remove
+//! the only copy of data. Root may convert a tree whose users can set both.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -69,9 +69,9 @@ impl Marking {
 /// A marked copy, which has not received all names of its original.
 pub struct Unfinished {
     copy: Ino,
-    /// One of its names.
+    /// One name of the copy.
     path: PathBuf,
-    /// Number of its names that were found.
+    /// Number of names of the copy that were found.
     names: u32,
 }
 
@@ -111,8 +111,8 @@ impl Conversion {
         }
     }
 
-    /// Records a name of a marked copy. An original has only one copy; another file with the same
-    /// mark is not a copy.
+    /// Records a name of a marked copy. An original has only one copy, so the mark is removed from
+    /// any other file that names the same original.
     pub(super) fn note_unfinished(
         &self,
         unfinished: &mut HashMap<Ino, Unfinished>,

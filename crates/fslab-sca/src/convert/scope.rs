@@ -232,8 +232,8 @@ impl Conversion {
         let beginning = contents::beginning(lower, request, ino)?;
         let is_lookalike = match superblock::identify(&beginning) {
             Some(identity) => seal(key, identity.file_id) != identity.file_id,
-            // Once all files that look stored are marked, this may be a file that the run encoded,
-            // with a damaged head.
+            // After all files that look stored were marked, this may be a file that the run has
+            // encoded, with a damaged head.
             None => superblock::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
         };
         if !is_lookalike {
@@ -270,7 +270,7 @@ impl Conversion {
     pub(super) fn end_run(&self, is_complete: bool) -> Result<()> {
         match (is_complete, self.direction, self.scope.rule) {
             (true, ..) => self.end_complete_run(),
-            // The next run recognises the files that remain encoded by the key.
+            // The next run uses the key to recognise the files that are still encoded.
             (false, Direction::Decode, Rule::Key(_) | Rule::Plain) => self.restore_marks(),
             (false, ..) => Ok(()),
         }

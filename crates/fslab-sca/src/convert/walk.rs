@@ -37,7 +37,7 @@ impl Conversion {
         for (ino, paths) in late {
             self.group(ino, &paths, survey.unfinished.remove(&ino), tell);
         }
-        // The originals of these copies no longer exist, so no name is missing.
+        // The originals of these copies no longer exist, so the copies have all names.
         survey.unfinished.values().try_for_each(|found| self.forget_origin(found))
     }
 

@@ -37,8 +37,8 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
 }
 
 /// Before a move is complete, a checkpoint after the border may refer to index pages before the
-/// border. If there is no room for another checkpoint, the slot still points to this one. Then
-/// nothing is freed.
+/// border. If there is no room for another checkpoint, the slot still points to that checkpoint.
+/// The move must then free nothing.
 #[test]
 fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     with_file(|fs, io, mut log| {

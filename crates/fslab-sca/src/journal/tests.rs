@@ -12,8 +12,8 @@ use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reo
 use crate::{codec, options};
 
 /// The lower file system writes two frames, but returns an error and refuses to truncate the file.
-/// The next write replaces the first of these frames by one of the same length. The second frame
-/// must not be taken for the successor of the new one.
+/// The next write replaces the first of these frames by one of the same length. The leftover second
+/// frame must not be read as if it followed the new frame.
 #[test]
 fn leftovers_of_a_failed_write_do_not_count_as_frames() {
     let fs = Arc::new(Refusing::default());

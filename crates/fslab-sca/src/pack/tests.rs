@@ -84,7 +84,7 @@ fn write_after_a_failed_cut_survives_a_damaged_index() {
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
     assert_eq!(file.read(0, 10).unwrap_err().errno(), Errno::IO);
-    // The damaged byte is restored, as if it could not be read only once.
+    // The damaged byte is restored, as if only that one read had failed.
     put_byte(byte);
     file.write_all(3 * CHUNK, &[200; CHUNK as usize]).unwrap();
     file.close().unwrap();

@@ -45,7 +45,7 @@ impl StoredFile {
         let _turn = self.turn_of(request)?;
         let state = self.state.read();
         let Some(log) = state.to_be_healed() else {
-            // Another caller has rebuilt the index, or failed to.
+            // Another caller has rebuilt the index, or has failed to rebuild it.
             return Ok(!state.heal_has_failed);
         };
         let (lower, identity) = (state.lower.clone(), *log.identity());

@@ -120,7 +120,8 @@ impl StoredFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        // The lock's holder may append other frames than those of staged chunks.
+        // Nothing is staged while another thread holds this lock. That thread may append frames
+        // that do not belong to staged chunks.
         let Some(_turn) = self.maintenance.try_lock() else { return Ok(0) };
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl StoredFile {
     }
 }
 
-/// Logs why a part of a write was not staged or written; returns the number of its bytes that were.
+/// Logs an error of staging or writing a part of a write; returns 0, the number of bytes written.
 fn not_staged(error: &Error) -> usize {
     tracing::debug!(%error, "a part of a write is tried again");
     0

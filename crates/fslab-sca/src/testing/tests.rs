@@ -62,7 +62,8 @@ fn sealed_staging_areas_have_valid_chunks() {
     }
 }
 
-/// Returns an input with a chunk in the journal, and one and a part of one in the staging area.
+/// Returns an input with a chunk in the journal. A whole chunk and part of a chunk are in the
+/// staging area.
 fn staged_input(place: u8, codec: u8) -> Vec<u8> {
     let how = (0..0x20).find(|how| how & STAGED != 0 && how % CODECS.len() as u8 == place);
     let identity = Identity::from_stored(codec, 12, FILE_ID).unwrap();

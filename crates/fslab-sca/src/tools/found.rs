@@ -28,8 +28,8 @@ const CUT_SHORT: &str = "the last frames are missing or were changed after the f
 /// A stored file and its missing parts.
 pub struct Found {
     pub log: Log,
-    /// The logical size. If the size xattr describes other frames than were found, it is the size
-    /// in the xattr.
+    /// The logical size: that in the size xattr, if this xattr describes other frames than were
+    /// found.
     pub size: u64,
     pub missing: Vec<Finding>,
 }

@@ -25,8 +25,9 @@ pub struct PackedFile {
     pub after_bytes: u64,
 }
 
-/// Packs a stored file in place, if [`Tool::gains_by_packing`]; its names, links, times and
-/// attributes are kept. `progress` receives the number of bytes written so far.
+/// Packs a stored file in place, if that is worthwhile (see [`Tool::gains_by_packing`]). The file's
+/// names, links, times and attributes are kept. `progress` receives the number of bytes written so
+/// far.
 ///
 /// # Errors
 /// A mount uses the file. It is not a stored file. There is no room for a copy of its content. The
@@ -46,8 +47,8 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let has_mark = size_xattr::read(&*fs, &request, ino).map_err(failed)?.is_some();
     let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
-    // A mount would refuse a file with missing frames. Packing must refuse it too, and not drop
-    // these frames.
+    // A mount would refuse a file with missing frames. Packing must refuse it too; otherwise the
+    // packed file would seem complete.
     let settings = Settings { session: size_xattr::session_above(&whole_path), ..settings };
     pack_open(&fs, &request, (ino, handle), settings, always, progress).map_err(failed)
 }

@@ -83,8 +83,8 @@ fn uuencoded_files_are_text_with_sections_for_uudecode() {
     assert!(decoded == data);
 }
 
-/// The next daemon finds everything that a daemon wrote, however it ended, for every codec and
-/// every way of changing a file.
+/// The next daemon finds everything that a killed daemon wrote, for every codec and every way of
+/// changing a file.
 #[test]
 fn all_written_content_survives_a_killed_daemon() {
     for codec in CODECS {

@@ -36,7 +36,7 @@ fn is_mounted_so(flags: StatVfsMountFlags, choice: AccessTimes) -> bool {
 mod tests {
     use super::*;
 
-    /// Only root may copy a mount, so a mount with the right option must not be copied.
+    /// If a mount already has the right option, it is not copied, because only root may copy it.
     #[test]
     fn mount_flags_match_only_the_same_access_time_option() {
         let (noatime, relatime) = (StatVfsMountFlags::NOATIME, StatVfsMountFlags::RELATIME);

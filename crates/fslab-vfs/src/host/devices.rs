@@ -41,7 +41,7 @@ struct Device {
 }
 
 impl Device {
-    /// Examines the device of `file`, which is new. Devices of one mount share the directory
+    /// Examines a newly found device, given a file on it. Devices of one mount share the directory
     /// through which file handles are opened.
     fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
         let mount_id = attr::mount_id(file)?;
@@ -102,7 +102,7 @@ impl Devices {
 
     /// Returns a number for an inode that is the same in every session. On the root's device, this
     /// is the inode number. On other devices, the volume is mixed into the upper bits of the inode
-    /// number, because a snapshot has the same inode numbers and times as its source.
+    /// number. Otherwise a snapshot would have the same numbers and times as its source.
     pub fn lasting_number(&self, device: u64, number: u64) -> u64 {
         let known = self.known.read();
         let met = known.iter().find(|met| met.number == device);
@@ -182,8 +182,8 @@ fn to_index(index: usize) -> Result<DeviceIndex> {
     })
 }
 
-/// Opens a directory through which file handles can be opened. Tests this, because the file system
-/// may have no handles and the process may lack the privilege.
+/// Opens a directory through which the file handles of a device can be opened. Returns `None` if
+/// that fails: the file system may have no handles, and the process may lack the privilege.
 ///
 /// A FUSE mount returns handles, but can usually open them only while the inode is cached. So
 /// descriptors are used instead of handles on FUSE mounts.

@@ -95,12 +95,12 @@ struct Node {
     identity: Identity,
     kind: FileKind,
     lookups: u64,
-    /// Whether the inode has earlier lookups, counted by another process.
+    /// Whether an earlier process may have counted lookups of the inode.
     is_adopted: bool,
     reference: Reference,
-    /// A descriptor of an inode with this number whose last name was removed. Whether it is the
-    /// same generation is checked only at use, because most removed inodes are forgotten
-    /// immediately.
+    /// A descriptor of an inode with this number whose last name was removed. It may belong to
+    /// another generation. This is checked only when the descriptor is used, because most removed
+    /// inodes are forgotten immediately.
     removed: Option<Arc<OwnedFd>>,
 }
 
@@ -259,7 +259,7 @@ impl Table {
         true
     }
 
-    /// Shrinks the table after most of many inodes were forgotten.
+    /// Shrinks a large table after most of its inodes were forgotten.
     fn give_memory_back(&mut self) {
         const WORTH_WHILE: usize = 4096;
         let (used, room) = (self.nodes.len(), self.nodes.capacity());

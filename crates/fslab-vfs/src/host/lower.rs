@@ -32,13 +32,14 @@ pub(super) struct Lower {
     pub(super) root_device: u64,
     /// Opens inodes on the root's device by their number, if that is possible.
     pub(super) numbers: Option<Numbers>,
-    /// Descriptors of an earlier process. Inodes that it looked up may be in use although they are
-    /// unknown here.
+    /// Descriptors inherited from an earlier process. The kernel may still use inodes that only
+    /// that process has looked up.
     pub(super) taken_over: Option<TakenOver>,
     /// A random number that is mixed into the generation of inodes whose shown numbers may differ
     /// in other sessions.
     session: u64,
-    /// The path of the root, if the kernel would report it as `/`.
+    /// The path of the root, if the root is used through a copy of its mount. The kernel reports
+    /// the path of such a root as `/`.
     root_name: Option<PathBuf>,
 }
 
@@ -89,7 +90,7 @@ impl Lower {
         self.inodes.get(ino)
     }
 
-    /// If the inode is unknown here, adopts it from the earlier process.
+    /// If the inode is unknown here, takes it over from the earlier process.
     pub fn expect_known(&self, ino: Ino) -> Result<()> {
         let is_lost = self.taken_over.is_some() && !self.inodes.knows(ino);
         if is_lost { self.adopt(ino) } else { Ok(()) }
@@ -189,15 +190,15 @@ impl Lower {
     /// Looks up a name without opening it, which needs half the system calls. Returns `None` if
     /// handle and attributes can't be matched.
     ///
-    /// Between the two calls, the name may get another inode. If its number differs, this is
-    /// noticed. If it has the same number as the old inode, the old handle fails with `ESTALE`, and
-    /// the kernel repeats the request.
+    /// Between the two calls, the name may get another inode. A different inode number is noticed.
+    /// If the new inode has the number of the old one, the old handle fails with `ESTALE`, and the
+    /// kernel repeats the request.
     fn look(&self, directory: &OwnedFd, name: Name<'_>) -> Result<Option<Entry>> {
         if !self.devices.root_tells_numbers() {
             return Ok(None);
         }
         let handle = match FileHandle::at(directory, name.as_os_str()) {
-            // A file system without handles is mounted there.
+            // Another file system, which has no handles, is mounted on this name.
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => return Ok(None),
             handle => handle?,
         };
@@ -265,8 +266,8 @@ impl Lower {
         open_name(directory, name).ok()
     }
 
-    /// Keeps an inode usable for its users after its last name was removed. The removal has
-    /// succeeded, so errors here are only logged.
+    /// Keeps an inode usable after its last name was removed. The removal itself has succeeded, so
+    /// errors are only logged.
     pub fn pin_if_nameless(&self, victim: OwnedFd) {
         if let Err(error) = self.try_to_pin(victim) {
             tracing::warn!(
@@ -350,7 +351,7 @@ fn new_session() -> Result<u64> {
 }
 
 /// Maximum number of descriptors that are kept for directories, and also the maximum for removed
-/// inodes. It is a quarter of the process's limit, but from 16 to 4096.
+/// inodes. It is a quarter of the process's limit, but at least 16 and at most 4096.
 fn descriptor_budget() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)

@@ -2,7 +2,7 @@
 //!
 //! This works if the root is the root directory of its file system, or of a Btrfs subvolume. Every
 //! inode with a name is then below it. For any other root, it can't be verified that an inode is
-//! below the root. The kernel opens a file by its handle without a name, and a file does not record
+//! below the root. An inode that was opened by its handle has no path, and a file does not record
 //! its directories.
 //!
 //! The generation is read from the opened inode, and compared by the caller.

@@ -36,7 +36,7 @@ impl Lower {
         let (identity, reference, stat) = self.find_number(ino)?;
         let entry = self.remember(identity, reference, &stat)?;
         if entry.attr.ino != ino {
-            // An earlier generation of this inode number came into use after `find_number`.
+            // Since `find_number`, another request has added an earlier generation of this number.
             self.forget(entry.attr.ino, 1);
             return Err(Errno::STALE.into());
         }
@@ -138,8 +138,9 @@ impl Lower {
         Err(Errno::STALE.into())
     }
 
-    /// Opens the parent of a directory. Returns `None` if the parent is the root and another file
-    /// system, such as the mount of this tree, is mounted over it: `..` would lead there.
+    /// Opens the parent of a directory. Returns `None` if the parent is the root, and another file
+    /// system, such as the mount of this tree, is mounted over the root. `..` would lead into that
+    /// file system.
     fn open_above(&self, directory: impl AsFd, stat: &Statx) -> Result<Option<OwnedFd>> {
         let directory = directory.as_fd();
         let open = |resolve| {
@@ -156,7 +157,7 @@ impl Lower {
         }
     }
 
-    /// Whether the parent of a directory is the root, according to the directory itself.
+    /// Whether the parent of a directory is the root, according to its entry `..`.
     fn is_below_root(&self, directory: BorrowedFd<'_>, stat: &Statx) -> Result<bool> {
         if attr::device_of(stat) != self.root_device {
             return Ok(false);
@@ -203,8 +204,8 @@ impl Lower {
     }
 }
 
-/// Whether a directory is the root of a mount. Kernels before Linux 5.8 do not tell this, so the
-/// answer is then yes.
+/// Whether a directory is the root of a mount. Kernels before Linux 5.8 do not report this; the
+/// result is then `true`.
 fn is_mount_root(stat: &Statx) -> bool {
     let told = stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
     !told || stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)

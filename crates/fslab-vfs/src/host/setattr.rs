@@ -76,9 +76,9 @@ impl HostFs {
     }
 }
 
-/// Changes the owner, and then clears set-id bits if needed. The lower file system does not clear
-/// all of them, because it takes the daemon for the caller, and the daemon may keep more bits than
-/// the real caller.
+/// Changes the owner, and then clears set-id bits if needed. The lower file system sees the daemon
+/// as the caller, and the daemon may keep more bits than the real caller. So it does not clear all
+/// of them.
 fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()> {
     if changes.uid.is_none() && changes.gid.is_none() {
         return Ok(());

@@ -329,7 +329,7 @@ fn owner_of(directory: impl AsFd) -> rustix::io::Result<u32> {
     Ok(found.st_uid)
 }
 
-/// Whether the kernel lists a lock on a file; locks of other process namespaces are not listed.
+/// Whether the kernel lists a lock on a file; locks of other PID namespaces are not listed.
 fn is_locked(found: &rustix::fs::Stat) -> rustix::io::Result<bool> {
     let device = found.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -545,7 +545,7 @@ mod tests {
         met().unwrap();
     }
 
-    /// Any user can create such a file in /tmp, and lock it.
+    /// Any user can create and lock a file with this name in /tmp. It must not block other users.
     #[test]
     fn lock_files_accessible_to_or_made_by_others_do_not_lock() {
         let scratch = tempfile::tempdir().unwrap();

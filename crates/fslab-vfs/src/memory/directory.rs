@@ -1,8 +1,8 @@
 //! The entries of a directory, by name and by position.
 //!
 //! Invariant: a position is assigned once and never reused. So a listing that continues from a
-//! position delivers each entry that exists during the whole listing exactly once, whatever else is
-//! created or removed during the listing.
+//! position delivers each entry that exists during the whole listing exactly once. Other entries
+//! may be created and removed during the listing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;

@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// The bytes of a regular file; for other kinds the error of reading or writing them.
+    /// Returns the bytes of a regular file; other kinds fail as in read(2).
     pub fn data(&self) -> Result<&Data> {
         match &self.content {
             Content::File(data) => Ok(data),
@@ -162,7 +162,7 @@ impl Node {
         self.changed = now;
     }
 
-    /// Whether a use must update the access time.
+    /// Whether an access must update the access time.
     pub fn access_is_due(&self, choice: AccessTimes, now: Timestamp) -> bool {
         choice.is_due(self.kind, self.accessed, self.modified.max(self.changed), now)
     }

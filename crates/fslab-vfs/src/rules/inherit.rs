@@ -5,27 +5,27 @@ use crate::types::{FileKind, Permissions, Request};
 
 use super::acl::Acl;
 
-/// The part of a directory that is inherited.
+/// The properties of a directory that affect new inodes in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent<'a> {
-    /// Its permission bits.
+    /// Permission bits of the directory.
     pub permissions: Permissions,
-    /// Its group.
+    /// Group of the directory.
     pub gid: u32,
-    /// Its default ACL, in the form of its xattr.
+    /// Default ACL of the directory, in the form of its xattr.
     pub default_acl: Option<&'a [u8]>,
 }
 
-/// The inherited part of a new inode.
+/// The properties that a new inode gets from its directory and its creator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inherited {
-    /// Its permission bits.
+    /// Permission bits of the new inode.
     pub permissions: Permissions,
-    /// Its group.
+    /// Group of the new inode.
     pub gid: u32,
-    /// Its access ACL, if the permission bits are not sufficient.
+    /// Access ACL of the new inode, if the permission bits are not sufficient.
     pub access_acl: Option<Vec<u8>>,
-    /// Its default ACL.
+    /// Default ACL of the new inode.
     pub default_acl: Option<Vec<u8>>,
 }
 
@@ -77,7 +77,7 @@ fn group_and_mode(parent: &Parent<'_>, request: &Request, kind: FileKind, mode: 
 }
 
 /// Whether the caller may keep a set-group-id bit on a new file in the directory. Only the groups
-/// in the request are known here.
+/// in the request are considered.
 fn may_keep_set_gid(parent: &Parent<'_>, request: &Request) -> bool {
     let caller = &request.credentials;
     let named = request.creation.groups.as_deref().unwrap_or_default();

@@ -61,8 +61,8 @@ mod tests {
     fn set_id_bits_are_cleared_as_on_ext4() {
         let of = |uid, gid| Request { credentials: Credentials { uid, gid }, ..Request::default() };
         let (root, member, other) = (of(0, 0), of(1000, 77), of(1000, 1000));
-        // Each row contains the initial bits, and the bits after a change by a member of the group,
-        // a change by another user, and a change of owner by root.
+        // Each row contains the initial bits, and the bits after three changes: by a member of the
+        // group, by another user, and of the owner by root.
         for (before, by_member, by_other, of_owner) in [
             (0o2666, 0o2666, 0o666, 0o2666),
             (0o2676, 0o676, 0o676, 0o676),

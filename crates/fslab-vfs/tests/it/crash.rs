@@ -283,8 +283,8 @@ fn new_data_is_not_seen_in_space_that_was_not_yet_freed() {
     }
 }
 
-/// The sync of another file makes the punch durable, but not the data that was written before it.
-/// This data must not appear in the hole.
+/// The sync of another file makes the punch durable, but not the data that was written before the
+/// punch. That data must not appear in the hole.
 #[test]
 fn synced_older_data_does_not_reappear_in_a_punched_hole() {
     let crash = CrashFs::default();
@@ -378,7 +378,7 @@ fn recovered(state: &dyn FileSystem) -> Vec<u8> {
 }
 
 /// Replaces the contents three times. After a crash at any point, the old or the new contents are
-/// complete. Once the protocol has finished, these are the new ones.
+/// complete. After a crash at the end of the protocol, the new contents are.
 fn survives(protocol: Protocol, with_sync: bool, order: Order) -> Result<usize, String> {
     let crash = CrashFs::default();
     let client = Client::new(&crash);
@@ -442,8 +442,8 @@ fn device_survives(with_flush: bool) -> Result<usize, String> {
         let found = state.open().unwrap();
         let mut bytes = vec![0; DEVICE_BYTES as usize];
         found.read_at(0, &mut bytes).unwrap();
-        // The old record was overwritten in place, so only a record whose first sector contains 2
-        // is checked.
+        // The new record overwrites the old one in place. So the body is checked only if the head
+        // is new (2).
         match bytes[0] {
             1 if state.point >= end => Err("the second record is lost".to_owned()),
             2 if bytes[512..4608].iter().any(|byte| *byte != 2) => Err("torn record".to_owned()),

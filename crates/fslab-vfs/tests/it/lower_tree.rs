@@ -131,7 +131,8 @@ fn is_more_than_a_name(line: &str) -> bool {
     flags.is_some_and(|flags| flags.unwrap() & rustix::fs::OFlags::PATH.bits() == 0)
 }
 
-/// Each subvolume has its own device number, and there may be thousands.
+/// Each subvolume has its own device number. There may be thousands, so they must not need a
+/// descriptor each.
 #[test]
 fn subvolumes_of_one_mount_share_a_descriptor() {
     const TEST: &str = "subvolumes_of_one_mount_share_a_descriptor";
@@ -163,8 +164,8 @@ fn subvolumes_of_one_mount_share_a_descriptor() {
     mount.unmount().unwrap();
 }
 
-/// Returns the numbers of files that are the same in every session (`Attr::number`). The files are
-/// looked up in this order through a new file system.
+/// Looks up files in this order through a new file system. Returns their numbers that are the same
+/// in every session (`Attr::number`).
 fn lasting_numbers(root: &Path, paths: &[&str]) -> std::collections::BTreeMap<String, u64> {
     let host = host(root);
     let client = Client::new(&host);
@@ -210,7 +211,8 @@ fn lasting_numbers_do_not_depend_on_the_order_of_devices() {
     outer.unmount().unwrap();
 }
 
-/// Files in a snapshot have the same numbers and creation times as their originals.
+/// Files in a snapshot have the same inode numbers and creation times as their originals. Their
+/// `Attr::number` must differ nevertheless.
 #[test]
 fn snapshots_have_numbers_of_their_own() {
     const TEST: &str = "snapshots_have_numbers_of_their_own";
@@ -419,8 +421,8 @@ fn only_root_sees_the_names_of_trusted_attributes() {
     assert_eq!(root.as_user(1234, 1234).listxattr(ino).unwrap(), ["user.known"]);
 }
 
-/// As with a write, the bits are cleared, because these requests do not state whether the caller
-/// may keep them.
+/// As with a write, the set-id bits are cleared unless the caller has CAP_FSETID. The requests do
+/// not state whether the caller has it, so the file system determines this.
 #[test]
 fn reserving_punching_and_copying_clear_set_id_bits() {
     if !is_root("reserving_punching_and_copying_clear_set_id_bits") {

@@ -197,8 +197,8 @@ fn numbers_of_removed_files_are_stale() {
         fs::write(&path, "bytes").unwrap();
         let host = host(ground.root());
         let known = looked_up(&host, "file");
-        // The number is stale even while a process has the file open. At this time, the file's
-        // handle can still be opened.
+        // The number is stale even while a process has the file open, although the file's handle
+        // can then still be opened.
         let open = fs::File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         is_stale(resolved(&host, known.attr.ino));
@@ -225,12 +225,13 @@ fn a_number_that_was_used_again_has_another_generation() {
         drop_caches(ground.root());
         let found = resolved(&host, known.attr.ino).unwrap();
         assert_eq!(found.attr.size, "another".len() as u64);
-        // The kernel compares only 32 bits.
+        // The kernel compares only the lower 32 bits of generations.
         assert_ne!(found.generation as u32, known.generation as u32, "{kind:?}");
     }
 }
 
-/// While an earlier inode with the number is in use, the number stands for that inode.
+/// While the removed inode is in use, its number stands for it and does not resolve to the new
+/// file. The number that the new file got instead does not resolve either.
 #[test]
 fn displaced_inode_is_not_resolved_by_either_number() {
     for kind in kinds("displaced_inode_is_not_resolved_by_either_number") {
@@ -327,7 +328,7 @@ fn numbers_never_resolve_into_other_subvolumes() {
     let copy = resolved(&snapshot, Ino(ino)).unwrap();
     assert_eq!(copy.attr.size, 11);
     assert_ne!(copy.generation as u32, known.generation as u32);
-    // Only the surrounding volume uses this number.
+    // The subvolume has no inode with this number; only the surrounding volume has one.
     let above = fs::metadata(ground.root().join("7")).unwrap().ino();
     assert!(above > ino);
     is_stale(resolved(&volume, Ino(above)));
@@ -342,8 +343,8 @@ fn numbers_never_resolve_into_other_subvolumes() {
     assert_ne!(other_session.generation as u32, below.generation as u32);
 }
 
-/// A copy of a file system has the same handles for other files. Both are mounted below the root,
-/// so their inode numbers depend on the session.
+/// An image and its copy contain files with equal handles. Each is mounted below the root in a
+/// session of its own, in which its file gets the same number. Only the generations can differ.
 #[test]
 fn generations_distinguish_file_systems_of_different_sessions() {
     if kinds("generations_distinguish_file_systems_of_different_sessions").is_empty() {

@@ -1,8 +1,8 @@
 //! All rules of a script, and their effect on one call.
 //!
-//! Every rule counts every call it matches, whatever other rules do to that call. If several rules
-//! apply to a call, their effects are combined: the delays add up, the smallest length applies, and
-//! the first error is returned.
+//! Every rule counts every call it matches, regardless of the effect of other rules. If several
+//! rules apply to a call, their effects are combined: the delays add up, the smallest length
+//! applies, and the first error is returned.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ pub(super) struct Verdict {
     /// Maximum number of bytes to transfer.
     pub limit: u64,
     pub flips: Vec<Flip>,
-    /// Indexes of the `full` rules from whose remaining space this call has taken bytes, and the
-    /// number of bytes.
+    /// The `full` rules whose space this call has reserved: the rule's index and the number of
+    /// reserved bytes.
     charged: Vec<(usize, u64)>,
     program: Arc<Program>,
 }
@@ -206,8 +206,8 @@ impl Verdict {
         }
     }
 
-    /// Records how many bytes were transferred. Each `full` rule gets back the bytes that were
-    /// taken but not used.
+    /// Records how many bytes were transferred. Each `full` rule gets back the bytes that the call
+    /// reserved but did not use.
     pub fn settle(&self, used: u64) {
         for (place, taken) in &self.charged {
             if let Some(rule) = self.program.rules.get(*place) {
@@ -221,7 +221,7 @@ impl Verdict {
         usize::try_from(self.limit).map_or(length, |limit| limit.min(length))
     }
 
-    /// Returns the data to be stored in place of the original.
+    /// Returns the data to store: the original, or a copy with flipped bits.
     pub fn spoiled<'a>(&mut self, offset: u64, data: &'a [u8]) -> Cow<'a, [u8]> {
         if self.flips.is_empty() {
             return Cow::Borrowed(data);

@@ -1,6 +1,6 @@
-//! A histogram of latencies in bounded memory, after Gil Tene's HdrHistogram. Each power of two is
-//! divided into 16 equal parts, so the relative width of a bucket is at most 1/16, from nanoseconds
-//! to minutes.
+//! A histogram of latencies in bounded memory, after Gil Tene's HdrHistogram. It covers nanoseconds
+//! to minutes. Each power of two is divided into 16 equal parts, so the width of a bucket is at
+//! most 1/16 of its values.
 //!
 //! It is implemented here because no crate records without a lock and without `&mut`.
 //!

@@ -27,7 +27,8 @@ pub(super) struct Programs {
     read: fn(u32) -> Option<Name>,
 }
 
-/// A thread and its name. The default is the kernel, whose name is never looked up.
+/// A thread and its remembered name. The default stands for the kernel (thread 0), whose name is
+/// never read.
 #[derive(Clone, Copy, Default)]
 struct Known {
     thread: u32,
@@ -55,7 +56,7 @@ impl Programs {
     }
 
     /// Returns the name of a waiting caller. Returns `None` for the kernel, for a thread that has
-    /// exited, and for one that `/proc` does not show. The name may be up to [`REUSE_NS`] old.
+    /// exited, and for a thread that is not in `/proc`. The name may be up to [`REUSE_NS`] old.
     pub(super) fn name_of(&self, thread: u32, now_ns: u64) -> Option<Vec<u8>> {
         if thread == 0 {
             return None;
@@ -94,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the number of the thread and the number of earlier calls by this test.
+    /// Returns the name `THREAD:READS`; `READS` is the number of earlier reads by this test.
     fn counted(thread: u32) -> Option<Name> {
         thread_local! {
             static READS: AtomicU32 = const { AtomicU32::new(0) };
@@ -117,8 +118,8 @@ mod tests {
         check(&programs, 8, 49 + REUSE_NS, "8:1");
         check(&programs, 7, 50 + REUSE_NS, "7:2");
         check(&programs, 7, 51 + REUSE_NS, "7:2");
-        // Another thread of the daemon may have read the clock before the last request was
-        // recorded.
+        // The time may go back, because another thread of the daemon may have read the clock before
+        // the last request was recorded.
         check(&programs, 7, 49 + REUSE_NS, "7:2");
         assert_eq!(programs.name_of(0, 50), None, "the kernel");
     }

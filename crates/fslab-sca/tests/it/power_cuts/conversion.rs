@@ -1,5 +1,5 @@
-//! Tests of power cuts while a tree is encoded or decoded. Each name refers to its content, and the
-//! next run completes the conversion.
+//! Tests of power cuts while a tree is encoded or decoded. After each of them, every name must
+//! refer to its content, and the next run must complete the conversion.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -283,8 +283,8 @@ fn is_plain(found: &dyn FileSystem) -> bool {
     tree.is_ok_and(|value| value[1] & 2 != 0 && !is_any_encoded(found))
 }
 
-/// Corrects inode numbers, which differ in a rebuilt state but not on a disk. The xattr of an
-/// incomplete copy and a temporary name both contain the number of the original.
+/// Corrects the original's inode number in the xattr of an incomplete copy and in a temporary name.
+/// On a disk, files keep their numbers, but the rebuilt state of a test assigns new ones.
 fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]) {
     let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
     for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {

@@ -96,12 +96,12 @@ fn promises_hold_after_a_crash_at_every_event() {
 #[test]
 fn scripts_that_once_failed_pass() {
     let found = [
-        // Half of a gap's header and half of the torn header underneath formed a valid header.
+        // Half of a gap's header, and half of the torn header that it overwrote, looked valid.
         (LAYERS[1], 5036, Order::Independent, Plan::quick as fn(u64) -> Plan, 64),
-        // Quarantined copies were taken for frames written after a torn frame.
+        // Quarantined copies were mistaken for frames written after a torn frame.
         (COPY, 1017, Order::Journal, Plan::full, 64),
         (LAYERS[1], 1021, Order::Independent, Plan::full, 64),
-        // Other code could not read a header that the walk had repaired.
+        // Code other than the walk could not read a header that the walk had repaired.
         (LAYERS[3], 7058, Order::Independent, Plan::quick, 8),
         // A torn piece of a tail made earlier synced data unreadable.
         (LAYERS[4], 6_106_317_495_334_488_584, Order::Independent, Plan::full, 64),

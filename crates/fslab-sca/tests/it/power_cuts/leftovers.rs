@@ -1,5 +1,5 @@
 //! Tests of two power cuts while one file is packed. Leftovers of the first attempt must not be
-//! taken for frames after the second checkpoint, even if they begin exactly at its end.
+//! mistaken for frames after the second checkpoint, even if they begin exactly at its end.
 //!
 //! Random scripts do not find this, because a frame must begin at a certain byte and have a certain
 //! sequence number. An ignored test tries all lengths to find one that fits.
@@ -12,7 +12,8 @@ use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 use super::mutants::{Mutant, NO_ZEROS};
 
-/// No tails, one frame for each chunk, and packing at close or never.
+/// Layers without tails, so that each chunk has one frame. The first one packs files at close, the
+/// second one never.
 const PACKS: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=close";
 const PACKS_NOT: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=off";
 const CHUNK: u64 = 4096;
@@ -22,8 +23,8 @@ const CHUNK: u64 = 4096;
 const FULL: u64 = 6;
 const SMALL: u64 = 12;
 
-/// Number of times that the first chunks are written. A file is packed only if it has this much
-/// garbage.
+/// Number of times that the first chunks are written, so that the file has enough garbage to be
+/// packed.
 const TIMES: u64 = 8;
 
 /// At each point, only two states are checked: all written data survives, or only synced data.
@@ -41,7 +42,7 @@ fn leftovers_of_one_packing_attempt_do_not_follow_the_next() {
     eprintln!("{}: {}", NO_ZEROS.bug, problem.expect_err("the planted bug was not caught"));
 }
 
-/// Shows which lengths catch the planted bug, for future changes of the frames.
+/// Determines which lengths catch the planted bug, in case the format of the frames changes.
 #[test]
 #[ignore = "a measurement: which length the test above needs"]
 fn only_the_fitting_length_catches_the_planted_bug() {

@@ -99,7 +99,7 @@ pub const NO_STAGING: Mutant = Mutant {
     plant: |inner| with_bug(inner, SkippedFarWrites),
 };
 
-/// Slots and identity lie within these first bytes of a stored file.
+/// Size of a stored file's head, which contains the identity and the slots, in bytes.
 const HEAD_BYTES: u64 = 1024;
 
 fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
@@ -146,7 +146,7 @@ impl Bug for Overtaken {
             *self.pending.lock() = Some(sync);
             return Ok(Verdict::Skip);
         }
-        // The layer restores a file's times after each step; this may overtake a sync as well.
+        // The layer restores a file's times after each step; this call may overtake a sync as well.
         let changes_nothing =
             matches!(call, Call::Read | Call::Open { .. } | Call::SetAttr { size: None });
         if !changes_nothing && !(self.is_overtaking)(call) {
@@ -161,8 +161,8 @@ impl Bug for Overtaken {
     }
 }
 
-/// Delays a sync, and the slot written after it, until the first call that is not a punch or
-/// similar. So only such calls overtake them.
+/// Delays a sync, and the slot written after it, until the first call other than fallocate, open,
+/// and changes of attributes. So only those calls overtake the sync.
 #[derive(Default)]
 struct PunchEarly {
     kept: Mutex<Vec<Kept>>,

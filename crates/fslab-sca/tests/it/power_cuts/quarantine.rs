@@ -10,7 +10,8 @@ use super::mutants::{EARLY_BLANK, Mutant};
 
 const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 
-/// Length of the pieces that are searched for. Copies contain the unknown bytes in longer pieces.
+/// Length of the pieces that the test searches for. The quarantined copies consist of longer
+/// pieces.
 const PIECE: usize = 64;
 
 /// In each state after a power cut, the bytes are where they were, or in copies.

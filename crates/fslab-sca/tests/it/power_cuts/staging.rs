@@ -68,7 +68,7 @@ fn check(layer: &str, script: u64, mutant: Option<&Mutant>) -> Result<u64, Strin
 }
 
 /// Runs random operations on one file. Most append chunks, whole or in pieces. `reads` is whether
-/// the content is also read meanwhile.
+/// the content is also read after each round of operations.
 fn run(layer: &dyn FileSystem, crash: &CrashFs, script: u64, reads: bool) -> Vec<Version> {
     let mut draws = Pcg64Mcg::seed_from_u64(script);
     let client = Client::new(layer);
@@ -114,7 +114,7 @@ fn operate(
         0 => file.fsync(draws.random()).map(|()| true).unwrap(),
         1 => {
             let size = draws.random_range(0..=content.len());
-            // Later chunks are appended at the border of a chunk again.
+            // Half of the sizes are borders of chunks, where staging can begin again.
             let size = if draws.random() { size / CHUNK * CHUNK } else { size };
             file.truncate(size as u64).unwrap();
             content.resize(size, 0);

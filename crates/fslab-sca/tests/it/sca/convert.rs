@@ -301,7 +301,7 @@ fn interrupted_conversion_is_resumed_by_the_next_run() {
     }
 }
 
-/// Returns whether the conversion made that many calls.
+/// Makes one call of a conversion fail; returns whether the conversion made that many calls.
 fn interrupted_at(call: u64, direction: Direction) -> bool {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let client = Client::new(&*memory);

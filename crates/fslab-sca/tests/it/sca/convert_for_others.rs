@@ -213,8 +213,8 @@ impl FileSystem for Unprivileged {
     }
 }
 
-/// Trees in memory are converted with requests by user 0, so this user's own files belong to user
-/// 0.
+/// Conversions of trees in memory act as user 0. So in this test, the files of the ordinary user
+/// belong to user 0.
 #[test]
 fn ordinary_user_trusts_marks_only_on_own_files() {
     let cases =
@@ -340,8 +340,8 @@ fn an_original_that_is_written_to_is_never_removed() {
     }
 }
 
-/// In a copied or restored tree, inode numbers differ. Then a temporary name has no meaning, and
-/// its file may be the only copy of a user's data.
+/// In a copied or restored tree, files have other inode numbers than those in the temporary names.
+/// A temporary name then has no meaning, and its file may be the only copy of a user's data.
 #[test]
 fn leftover_original_is_kept_if_inode_numbers_changed() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());

@@ -85,7 +85,7 @@ fn shown(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Commands that copy `$1` to `$2` without xattrs. git does not preserve the mode of the lock file,
-/// and a mount would refuse the copy. So that file is left out.
+/// and a mount would refuse a lock file with another mode. So git leaves the lock file out.
 const COPIES: [(&str, &str); 3] = [
     ("rsync", "rsync -a \"$1/\" \"$2/\""),
     ("tar", "mkdir \"$2\" && tar -C \"$1\" -c . | tar -C \"$2\" -x"),

@@ -65,9 +65,9 @@ fn flip_every_byte(codec: &str, synced: bool) {
     assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
 }
 
-/// A block of zeros at the beginning of a file destroys its identity. The file can't be empty
-/// because of lost writes, since its size xattr records that it was closed cleanly. An earlier
-/// version served it as an empty file with its old size, and the next write quarantined its frames.
+/// A block of zeros at the beginning of a file destroys its identity. The zeros can't result from
+/// lost writes, since the size xattr records that the file was closed cleanly. An earlier version
+/// served such a file as empty with its old size, and the next write quarantined its frames.
 #[test]
 fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
     for (layer, is_synced) in [("", false), ("", true), (",size-xattr=off", true)] {
@@ -174,7 +174,7 @@ fn read_across_a_damaged_chunk_fails_instead_of_being_short() {
 }
 
 /// Unknown bytes after the last frame are quarantined before their space is used. A power cut may
-/// keep the copies but lose the gap and the next write. The copies must then not be taken for
+/// keep the copies but lose the gap and the next write. The copies must then not be mistaken for
 /// complete frames that follow a torn frame among the bytes.
 #[test]
 fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {
@@ -292,8 +292,9 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
     }
 }
 
-/// A cleanly closed file ends with a checkpoint. In an earlier version, a wrong bit in it made the
-/// whole file unreadable, because the size xattr included a frame that the walk did not find.
+/// A cleanly closed file ends with a checkpoint. In an earlier version, a wrong bit in this
+/// checkpoint made the whole file unreadable: the size xattr included a frame that the walk did not
+/// find.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {

@@ -12,7 +12,8 @@ fn fails<T>(answer: fslab_vfs::Result<T>) {
     assert_eq!(answer.err().map(|error| error.errno()), Some(Errno::IO));
 }
 
-/// `power_cuts::rewriting` tests the state after a crash.
+/// Emptying a file must succeed even if reads and syncs fail. `power_cuts::rewriting` tests the
+/// state after a crash.
 #[test]
 fn truncating_to_zero_neither_reads_nor_syncs() {
     let below = Below::new();

@@ -413,7 +413,8 @@ fn with_another_lookalike(below: &Arc<dyn FileSystem>, mut before: Tree) -> Tree
     before
 }
 
-/// A mount turns a tree into a lower directory. Later runs do not change the content that it shows.
+/// A mount turns a tree into a lower directory. Later runs do not change the content that the mount
+/// has shown.
 #[test]
 fn contents_mounted_after_a_killed_conversion_do_not_change_later() {
     for direction in [Direction::Encode, Direction::Decode] {

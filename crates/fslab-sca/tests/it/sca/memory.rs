@@ -1,4 +1,5 @@
-//! Tests that the memory of a file in use, and the reads to open it, are bounded for any operation.
+//! Tests that each operation uses bounded memory for a file in use, and opens a file with a bounded
+//! number of reads.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -321,8 +322,8 @@ fn punching_and_truncating_keep_the_index_in_memory_bounded() {
     assert!(read_file(&*again, "file").unwrap() == expected);
 }
 
-/// A search for a hole in a file without holes visits every index page. Pages are dropped
-/// meanwhile, so the upper ones are read more than once.
+/// A search for a hole in a file without holes visits every index page. Pages are dropped during
+/// the search, so the upper ones are read more than once.
 #[test]
 fn seek_hole_does_not_keep_index_pages_in_memory() {
     let below = Arc::new(Counting::default());

@@ -291,8 +291,8 @@ fn writes_during_packing_are_read_back_correctly() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// If any call fails while a file is packed, all data written before and after is found. The open
-/// handle, a new handle and the next daemon find it.
+/// If any call fails while a file is packed, no data written before or after is lost. The open
+/// handle, a new handle and a new mount return all data.
 #[test]
 fn failed_call_during_packing_loses_no_data() {
     for (operation, least) in [("write", 5), ("fsync", 8), ("setattr", 3), ("fallocate", 1)] {
@@ -301,7 +301,8 @@ fn failed_call_during_packing_loses_no_data() {
     }
 }
 
-/// Returns whether the layer made that many calls of this operation.
+/// Makes one call of an operation fail during packing; returns whether the layer made that many
+/// calls of this operation.
 fn fails_while_packing(operation: &str, call: u64) -> bool {
     let (below, mut data) = rewritten("copy:chunk=4KiB,pack=off");
     let rule = format!("{operation} nth {call} error EIO");
@@ -422,8 +423,8 @@ fn truncated_file_counts_as_packed_only_after_packing() {
     }
 }
 
-/// An overwritten file with little garbage is not packed again. Ordinary tools would print the old
-/// content too.
+/// A mount does not pack an overwritten file with little garbage. But ordinary tools would print
+/// the file's old content too, so `fslab_sca::pack` packs it.
 #[test]
 fn overwritten_small_file_is_packed_by_the_tool() {
     const LARGE_HOLE: u64 = 64 << 20;

@@ -85,7 +85,7 @@ fn sequential_reader_finds_chunks_decoded_ahead() {
     file.close().unwrap();
 }
 
-/// Chunks that were decoded in advance are rewritten before the reader reaches them.
+/// If a chunk that was decoded in advance is rewritten, the reader must see the new content.
 #[test]
 fn reader_sees_writes_to_chunks_decoded_ahead() {
     let (below, mut data) = (Arc::new(Counting::default()), text(CHUNK * CHUNKS));

@@ -42,7 +42,7 @@ fn rights_outlive(codec: &str, is_synced: bool) {
     let has = format!("{codec}, synced {is_synced}");
     assert_eq!(client.getxattr(attr.ino, CAPABILITY).ok(), Some(b"value".to_vec()), "{has}");
     assert_eq!(client.attr(attr.ino).unwrap().permissions.bits(), 0o4755, "{has}");
-    // A write removes them, as on any file system.
+    // A write removes the capability, as on any file system.
     let file = client.open(attr.ino, OpenMode::READ_WRITE).unwrap();
     file.write_all(0, b"x").unwrap();
     assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "{has}");

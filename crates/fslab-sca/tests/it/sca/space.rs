@@ -68,8 +68,8 @@ fn rewrite(layer: &str, writes: u64, after: After) {
     );
 }
 
-/// A file under random writes takes little more than twice its packed size, however long they last.
-/// `FSLAB_RANDOM_WRITES` sets the number of 4 KiB writes to a file of one gibibyte.
+/// A file under random writes takes little more than twice its packed size, for any number of
+/// writes. `FSLAB_RANDOM_WRITES` sets the number of 4 KiB writes to a file of one gibibyte.
 #[test]
 fn random_writes_take_at_most_twice_the_packed_size() {
     let asked = std::env::var("FSLAB_RANDOM_WRITES").ok().map(|text| text.parse().unwrap());
@@ -161,8 +161,8 @@ fn full_disk_returns_errors_and_loses_no_data() {
     }
 }
 
-/// The staged chunks stay in the staging area while the lower file system has no room for encoded
-/// ones.
+/// While the lower file system has no space for the encoded chunks, the chunks stay in the staging
+/// area.
 #[test]
 fn staged_chunks_survive_a_full_disk() {
     const CHUNK: usize = 16 << 10;
@@ -242,7 +242,7 @@ fn staged_chunks_survive_repeated_writes_to_a_full_disk() {
     }
 }
 
-/// Without sparse files below, a staging area would take 128 MiB of zeros.
+/// If the lower file system can't store sparse files, a staging area would take 128 MiB of zeros.
 #[test]
 fn chunks_are_staged_only_where_ranges_can_be_freed() {
     const CHUNK: usize = 4096;
@@ -270,7 +270,7 @@ fn chunks_are_staged_only_where_ranges_can_be_freed() {
     }
 }
 
-/// A program may stop writing without closing its file.
+/// If a program stops writing without closing its file, staging must end while the mount is idle.
 #[test]
 fn staging_ends_while_the_mount_is_idle() {
     const PIECE: usize = 3000;
@@ -373,8 +373,8 @@ fn appending_small_pieces_takes_at_most_110_percent_of_the_size() {
     }
 }
 
-/// Space is freed in the background. If that is slower than the writer, the writer waits, so that
-/// the garbage is bounded.
+/// Space is freed in the background. A writer that is faster waits for the background thread, so
+/// that the garbage is bounded.
 #[test]
 fn space_is_freed_while_a_file_is_written() {
     let (below, data) = (Below::new(), random(6, 4 * MIB as usize));

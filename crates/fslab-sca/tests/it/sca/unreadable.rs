@@ -74,7 +74,7 @@ fn size_is_known_once_a_file_is_readable_again() {
     assert!(read_file(&*failing.fs, "file") == Ok(text(9000)));
 }
 
-/// The creator of a file has it open, whatever its permissions.
+/// The creator of a file can read and write the open file, whatever its permissions.
 #[test]
 fn files_can_be_created_without_read_permission() {
     let below = Below::new();

@@ -189,8 +189,7 @@ fn packing_does_not_block_other_operations() {
     fs.shutdown().unwrap();
 }
 
-/// Blocks each sync of packing, and of the garbage collection that a writer runs. Each run blocks
-/// another one of these syncs.
+/// Each run blocks another sync of packing, or of the garbage collection that a writer runs.
 #[test]
 fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
     for (layer, syncs) in [
@@ -318,7 +317,7 @@ fn nobody_waits_while_an_index_is_rebuilt() {
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let reader = client.open(ino, OpenMode::READ_WRITE).unwrap();
     *below.holds_reads_of.lock() = Some(SLOW);
-    // Only the walk reads this many bytes at once.
+    // Only the walk reads at least 100,000 bytes at once.
     let read = || assert!(reader.read(0, 4096).unwrap() == data[..4096]);
     below.held_bytes_min.store(100_000, Ordering::SeqCst);
     look_beside(&below, read, (&*fs, ino, data.len()));
@@ -367,8 +366,8 @@ fn closing_a_file_does_not_block_users_of_other_files() {
     beside(&below, || file.close().unwrap(), look);
 }
 
-/// If the kernel forgot the inode and the layer had no reference of its own, the layer could not
-/// restore the file's times and capabilities after packing.
+/// Packing holds a reference to the inode. Otherwise the kernel could forget the inode, and the
+/// layer could not restore the file's times and capabilities.
 #[test]
 fn packing_keeps_an_inode_reference() {
     let below = Arc::new(Holding::default());
@@ -453,8 +452,8 @@ impl FileSystem for Holding {
     }
 }
 
-/// A write takes effect although the commit that it made due fails. Readers see it, and fsync
-/// fails.
+/// A write takes effect even if the commit that it triggers fails. Readers see the new bytes, and
+/// fsync fails.
 #[test]
 fn failed_commit_after_a_write_shows_no_old_bytes() {
     let below = Below::new();
@@ -474,6 +473,6 @@ fn failed_commit_after_a_write_shows_no_old_bytes() {
     assert_eq!(&client.contents(attr.ino).unwrap()[..3], b"new");
     failing.by("");
     assert_eq!(file.fsync(false).unwrap_err().errno(), Errno::IO);
-    // Closing would free space, which needs a sync.
+    // Closing frees space, which needs a sync. After a failed sync, all later syncs fail too.
     assert_eq!(file.close().unwrap_err().errno(), Errno::IO);
 }
