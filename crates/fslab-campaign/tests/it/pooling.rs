@@ -55,7 +55,8 @@ fn pooled_interval_contains_the_true_ratio() {
     assert!((922..=978).contains(&found), "{found} of 1,000");
 }
 
-/// If all pairs are pooled as one sample, the interval ignores the spread between machines.
+/// Pooling all pairs as one sample ignores the spread between machines, so intervals are too
+/// narrow.
 #[test]
 fn interval_without_clusters_often_misses_the_true_ratio() {
     let heap = |machines: &[Vec<(f64, f64)>], number| paired_ratio(&machines.concat(), number);
