@@ -1,9 +1,9 @@
 //! The command blocks of a page.
 //!
-//! A fence of `sh` contains commands. In a fence of `console`, lines that begin with `$ ` are
-//! commands. The other lines are their output, which is compared with the real output (see
-//! [`output`](super::output)). A block marked `sh,slow` takes minutes, and CI skips it. Comments
-//! directly before a fence control its block. Readers do not see them:
+//! A code block of the language `sh` contains commands. In a block of the language `console`, lines
+//! that begin with `$ ` are commands. The other lines are their output, which is compared with the
+//! real output (see [`output`](super::output)). A block marked `sh,slow` takes minutes, and CI
+//! skips it. Comments directly before a block control it. Readers do not see them:
 //!
 //! ```text
 //! <!-- not here: REASON -->      the block is not run, because ...
@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The number of a line and the error in it.
+/// The number of an invalid line, and the error.
 type Wrong = (usize, String);
 
 /// Returns the blocks of a page's text.

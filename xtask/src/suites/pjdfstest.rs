@@ -21,8 +21,8 @@ pub const SUITE: Suite = Suite {
 /// The test cases that can't run on a FUSE mount, each with its reason.
 const ALLOWED_SKIPS: &str = include_str!("../../pjdfstest-skips.txt");
 
-/// Test cases that fail on Btrfs itself and therefore on layers over it, each with its reason.
-/// Layers do not promise this behaviour.
+/// Test cases that fail on Btrfs itself, and therefore on layers over it, each with the reason.
+/// Layers do not promise the behaviour that these cases test.
 const BTRFS: &[(&str, &str)] = &[(
     "rename::updates_link_parent",
     "Btrfs does not count subdirectories in a directory's link count",
