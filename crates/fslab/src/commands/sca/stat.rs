@@ -83,7 +83,7 @@ impl Stat {
         } else if outcome.stored_files > 1 || has_directory && !outcome.is_nothing_but_failures() {
             show_sums(&codecs, outcome.plain_files);
         } else if outcome.stored_files > 0 && codecs.is_empty() {
-            // Layers store a file without content as an empty file, which has no codec.
+            // Layers store an empty file as an empty file, which has no codec.
             self.paths.iter().for_each(|path| say!("{}: empty", path.display()));
         }
         outcome.refuse_failures("read")?;
@@ -141,8 +141,7 @@ fn total(codecs: &BTreeMap<&str, Sums>) -> Sums {
     })
 }
 
-/// Returns the compression ratio: bytes of content for each stored byte; 1 for files without
-/// content.
+/// Returns the compression ratio: content bytes per stored byte. It is 1 for files without content.
 fn ratio(size: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { size as f64 / stored_bytes as f64 }
 }
