@@ -48,7 +48,7 @@ fn mdbook() -> Result<PathBuf> {
         && process::output(Command::new(&program).arg("--version"))?.stdout.contains(VERSION);
     if !is_installed {
         println!("book: building {PROGRAM} {VERSION} (a few minutes)");
-        // Without the features for serving and watching pages, which are not needed here.
+        // The features for serving and watching pages are not needed here.
         setup::cargo_install(PROGRAM, VERSION, &["--no-default-features", "--features", "search"])?;
     }
     Ok(program)

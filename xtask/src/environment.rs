@@ -66,7 +66,7 @@ pub fn why_no_mounts() -> Option<&'static str> {
     (!fuse).then_some("there is no /dev/fuse; load the kernel module: modprobe fuse")
 }
 
-/// Returns cargo's build folder, as cargo itself determines it from all its configuration.
+/// Returns cargo's build folder, as cargo reports it according to its configuration.
 pub fn target_directory() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]);

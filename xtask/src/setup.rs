@@ -125,8 +125,8 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Returns rustfmt and clippy if they are missing. They are not installed here, because the way
-/// depends on how Rust was installed on this machine.
+/// Returns rustfmt and clippy if they are missing. They are not installed here, because the right
+/// command depends on how Rust was installed.
 fn toolchain() -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {

@@ -2,7 +2,7 @@
 //!
 //! The lowest file system is a fresh ext4, or XFS or Btrfs if the target requires it. It is on a
 //! sparse image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted
-//! over it. A stack over the ext2 engine has a second image, next to the mount of the first one. At
+//! over it. A stack over the ext2 engine has a second image in the same folder as the first one. At
 //! the end, e2fsck must find the second image clean.
 //!
 //! Dropping a stage unmounts and deletes everything, from the top down. [`Stage::close`] does the

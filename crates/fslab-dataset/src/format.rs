@@ -33,7 +33,7 @@ pub struct Schema {
 /// How rows are assigned to parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partition {
-    /// The part is [`part_of`] the inode number.
+    /// [`part_of`] computes the part from the inode number.
     Inode,
     /// Each part contains consecutive rows.
     Order,
@@ -210,8 +210,8 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// A Parquet column. A list column is stored as one for each field, any other column as exactly
-/// one.
+/// A Parquet column. A list is stored as one Parquet column for each field of its structs, and any
+/// other column as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     pub kind: Kind,

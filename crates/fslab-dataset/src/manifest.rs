@@ -160,8 +160,8 @@ impl Manifest {
         }
         let mut rows = 0_u64;
         for (number, part) in self.parts.iter().enumerate() {
-            // Paths are fixed, so a manifest can't refer to a file outside its directory, nor twice
-            // to the same file.
+            // Paths are fixed, so a manifest can't list a file outside its directory or list a file
+            // twice.
             let needed = Part::path(self.format, number);
             if part.file != needed {
                 let found = part.file.escape_default();
@@ -177,7 +177,8 @@ impl Manifest {
 }
 
 impl Part {
-    /// Returns the path of a part, relative to the data set's directory. It depends on the format.
+    /// Returns the path of a part, relative to the data set's directory. The path depends on the
+    /// format.
     #[must_use]
     pub fn path(format: u32, number: usize) -> String {
         let name = format!("part-{number:05}.parquet");

@@ -274,7 +274,7 @@ fn remove_leftovers(place: &Path) -> std::io::Result<()> {
 }
 
 /// Returns the socket with this name if no process listens on it. The socket is opened before it is
-/// tested. So if a new socket takes the name during the test, it is not the one returned.
+/// tested. So a new socket that takes this name during the test is not returned.
 fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
     let itself = match open_itself(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,5 +1,6 @@
 //! A cluster on one machine: a controller and two nodes. Each has its own network, host name, mount
-//! and process namespaces. When the first process of a node exits, the kernel kills its others.
+//! and process namespaces. When the first process of a node exits, the kernel kills the node's
+//! other processes.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -30,7 +31,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns this user's cluster with a name. A user has one cluster of each name.
+    /// Returns this user's cluster with the given name.
     pub fn of_user(name: &str) -> Result<Self> {
         Ok(Self { state: environment::cache()?.join(name) })
     }

@@ -1,8 +1,9 @@
 //! Compares the output shown on a page with the real output of its commands.
 //!
 //! The lines of the page must occur in the real output, in the same order. Figures (sizes, times
-//! and other numbers) may differ: any number matches any other, and any unit any other. Runs of
-//! blanks match too. A line that ends in `...` matches all lines that begin with its text.
+//! and other numbers) may differ: any number matches any other number, and any unit matches any
+//! other unit. Runs of blanks match too. A line that ends in `...` matches all lines that begin
+//! with its text.
 
 /// The end of an abbreviated line of a page.
 const CUT: &str = "...";

@@ -13,7 +13,7 @@ use crate::process::Output;
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// Printed before each block, so that the output shows which block was running at the end.
+/// The text that the script prints before each block. It shows at which block the script ended.
 const MARK: &str = "@@ block ";
 
 /// The first line of a script, which makes it stop at the first failure.

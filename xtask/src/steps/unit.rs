@@ -1,10 +1,10 @@
 //! Step `unit`: runs every test of the workspace, each in its own process, and counts the results.
 //!
 //! A test that can't run here appends a line `SKIP <test>: <reason>` to the file in the variable
-//! `FSLAB_SKIP_LOG` (see docs/guide/src/how-to/test-fslab.md). Rust's test harness has no skipped
-//! tests and counts such a test as passed; this module corrects the count. A random test appends
-//! its name to the file in the variable `FSLAB_SEED_LOG`. `xtask/random-tests.txt` must list
-//! exactly these names.
+//! `FSLAB_SKIP_LOG` (see docs/guide/src/how-to/test-fslab.md). Rust's test harness can't report
+//! skipped tests and counts such a test as passed; this module corrects the count. A random test
+//! appends its name to the file in the variable `FSLAB_SEED_LOG`. `xtask/random-tests.txt` must
+//! list exactly these names.
 
 use std::collections::BTreeSet;
 use std::fs;

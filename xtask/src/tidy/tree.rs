@@ -15,7 +15,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads all files that git tracks or would track. For other files than text, keeps only the
+    /// Reads all files that git tracks or would track. Of files that are not text, keeps only the
     /// names.
     pub fn of_workspace() -> Result<Self> {
         let root = environment::workspace_root();

@@ -37,8 +37,8 @@ fn the_second_copy_of_the_baseline_is_run_and_counted() {
     assert_eq!(counted(&campaign), serial(&text, scratch.path()));
 }
 
-/// Running a share again measures nothing. Another number of shares still uses the blocks that are
-/// already done.
+/// Running the same share again measures nothing. If the number of shares changes, finished blocks
+/// are still used.
 #[test]
 fn shares_run_twice_count_once() {
     let scratch = tempfile::tempdir().unwrap();

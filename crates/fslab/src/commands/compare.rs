@@ -413,7 +413,7 @@ pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     )
 }
 
-/// Fails if nothing was measured because this machine lacks what the workloads need.
+/// Fails if nothing was measured because this machine lacks a requirement of every workload.
 fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let is_measured = records.iter().any(|record| matches!(record, Record::Sample(_)));

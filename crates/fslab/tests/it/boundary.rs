@@ -82,8 +82,7 @@ fn setting_an_acl_as_a_non_member_clears_set_group_id() {
     }
 }
 
-/// A mount conforms with one thread, and also with more threads than processors. A request must
-/// never need a second thread.
+/// A mount conforms with one to eight threads. A single thread must never wait for a second one.
 #[test]
 fn mount_conforms_with_one_to_eight_threads() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
@@ -202,7 +201,7 @@ const AS_A_USER: &str = r#"
     cat "$SCRATCH/answers"
 "#;
 
-/// A user starts to use an idle mount while the daemon tries to unmount it, and stops later. A
+/// A user enters an idle mount while the daemon tries to unmount it, and leaves the mount later. A
 /// wrapper of fusermount3 logs these attempts, and delays them until the user is in the mount.
 const IN_AN_IDLE_MOUNT: &str = r#"
     export HELPER="$(command -v fusermount3)" NOTES="$SCRATCH/dev/notes"

@@ -19,7 +19,7 @@ use crate::tiering::{Tiered, noise};
 /// Number of kills of a daemon under load; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 12;
 
-/// The name here for a stack over an ext2 image, without a layer.
+/// The name that these tests use for a stack without layers over an ext2 image.
 pub const EXT2: &str = "ext2";
 
 /// Stacks whose daemons are killed, with mount options. On a kept mount over a codec, the kernel
@@ -264,7 +264,8 @@ fn work_during_takeovers(place: &Place) {
     });
 }
 
-/// Kills the daemon and the two daemons after it. Each of these gets at most `pause` to take over.
+/// Kills the daemon and the two daemons after it. Each of the later daemons has at most `pause` to
+/// take over.
 fn kill_three_in_a_row(place: &Place, pause: Duration) {
     let mut killed = None;
     for _ in 0..3 {

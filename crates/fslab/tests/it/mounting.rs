@@ -52,8 +52,8 @@ fn a_read_only_mount_refuses_changes() {
     place.umount();
 }
 
-/// A file can be opened many times with passthrough. The kernel returns EIO if a later open has
-/// another backing file than the first one, so all must have the same.
+/// A file can be opened many times with passthrough. The kernel returns EIO if a later open uses
+/// another backing file than the first one.
 #[test]
 fn one_file_is_opened_many_times_through_passthrough() {
     require_mounting!();
@@ -202,7 +202,8 @@ fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     }
 }
 
-/// The kernel refuses to truncate a running program. The file must still have its content then.
+/// The kernel refuses to truncate a running program. After the refusal, the file must still have
+/// its content.
 #[test]
 fn running_program_cannot_be_truncated() {
     require_mounting!();

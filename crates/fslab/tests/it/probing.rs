@@ -61,7 +61,8 @@ fn answers(program: &Path, arguments: &[&str], user: Option<u32>) -> Vec<[Value;
         .collect()
 }
 
-/// An ordinary user gets almost all answers in an own directory, and no files are left there.
+/// An ordinary user gets almost all answers in a directory that the user owns, and no files are
+/// left there.
 #[test]
 fn ordinary_users_get_most_probe_answers() {
     const NOBODY: u32 = 65534;

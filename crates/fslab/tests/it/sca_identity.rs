@@ -124,7 +124,7 @@ fn make_tree(root: &Path) {
     set("sca-1-lz4", "system.posix_acl_access", &acl);
 }
 
-/// Gives all files to one owner, and sets another time for each file.
+/// Gives all files to one owner, and gives each file a different time.
 fn finish(path: &Path, owner: Option<u32>, number: &mut u32) {
     let found = fs::symlink_metadata(path).unwrap();
     if found.is_symlink() {

@@ -124,7 +124,8 @@ struct Load {
 
 const SERVING: u64 = 8;
 const WORKERS: u64 = 2;
-/// Number of files that are written at the same time; as many are read. Each file has a thread.
+/// Number of files that are written at the same time, and of files that are read. Each file has a
+/// thread.
 const FILES: u64 = 8;
 
 impl Load {

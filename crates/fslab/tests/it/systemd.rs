@@ -1,7 +1,8 @@
 //! Tests the packaged unit for mounts with a real systemd.
 //!
 //! systemd is the first process in separate namespaces, and its root directory is an overlay over
-//! this machine's. Its changes are lost when it exits, and it can't change settings of the machine.
+//! that of this machine. So its changes are lost when it exits, and it can't change settings of
+//! this machine.
 
 use std::fs;
 use std::io;

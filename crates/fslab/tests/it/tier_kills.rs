@@ -324,8 +324,8 @@ impl MapWriter {
         true
     }
 
-    /// Records all reports until the program ends. It must not end before the kill; then it ends by
-    /// an error, or by a signal at a page that can't be read.
+    /// Records all reports until the program ends. It must not end before the kill. After the kill,
+    /// an error ends it, or a signal at an unreadable page.
     fn follow(mut self, changing: &mut Changing, is_killed: &AtomicBool) {
         while self.hear(changing) {}
         let ended = self.child.wait().unwrap();

@@ -47,7 +47,7 @@ fn done(command: &mut Command) -> String {
 }
 
 /// Files are archived, released and recalled. Then the daemon is killed and the tree is mounted
-/// again. At last, the disk is lost and the tree is rebuilt from the bucket alone.
+/// again. Finally, the disk is lost and the tree is rebuilt from the bucket alone.
 #[test]
 fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     const TEST: &str = "tier_s3::seaweedfs";

@@ -1,4 +1,4 @@
-//! `fslab ext2 dx`: shows the HTree index of a directory as a tree, with the fill of its blocks.
+//! `fslab ext2 dx`: shows the HTree index of a directory as a tree, and how full its blocks are.
 
 use std::io::Write;
 use std::path::PathBuf;

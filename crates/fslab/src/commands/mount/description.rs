@@ -1,4 +1,4 @@
-//! The daemon's answer to `fslab status`, such as its layers, its lower file system and its start.
+//! The daemon's answer to `fslab status`: the stack that it serves, its modes, and its start time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,7 +51,7 @@ impl Description {
         }
     }
 
-    /// Adds the modes that were requested or granted.
+    /// Returns this description with the modes that were requested or granted.
     pub fn served(self, options: &MountOptions, granted: &Granted) -> Self {
         let modes = [
             ("read-only", options.read_only),

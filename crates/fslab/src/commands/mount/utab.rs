@@ -1,5 +1,4 @@
-//! Adds a line to /run/mount/utab, so that `umount DIR` without options runs fslab's helper for
-//! root.
+//! Adds a line to /run/mount/utab, so that root's `umount DIR` runs fslab's helper.
 //!
 //! umount(8) looks up the type of a mount only if necessary. Otherwise it assumes the type "fuse"
 //! for a FUSE mount, and runs `umount.fuse`. But if the directory is listed in /run/mount/utab, it

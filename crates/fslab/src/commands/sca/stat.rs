@@ -83,7 +83,7 @@ impl Stat {
         } else if outcome.stored_files > 1 || has_directory && !outcome.is_nothing_but_failures() {
             show_sums(&codecs, outcome.plain_files);
         } else if outcome.stored_files > 0 && codecs.is_empty() {
-            // Layers store an empty file as an empty file, which has no codec.
+            // Layers store a file without content as an empty file, which has no codec.
             self.paths.iter().for_each(|path| say!("{}: empty", path.display()));
         }
         outcome.refuse_failures("read")?;

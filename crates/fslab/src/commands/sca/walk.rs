@@ -16,7 +16,7 @@ use crate::units;
 pub struct Walk<'a, F> {
     progress: &'a Progress,
     work: F,
-    /// The path on the command line at which the walk is.
+    /// The path on the command line that is being walked.
     named: &'a Path,
     /// A tree that is in use. Its remaining files are skipped.
     in_use: Option<PathBuf>,
@@ -26,10 +26,10 @@ pub struct Walk<'a, F> {
 /// Counts of skipped and failed files.
 #[derive(Default)]
 pub struct Outcome {
-    /// Files found in directories that are not stored files.
+    /// Files that are not stored files, found in directories.
     pub plain_files: u64,
     /// Stored files. Empty files are included, because layers store empty content as an empty file.
-    /// The function of the walk is not called for them.
+    /// The function of the walk is not called for empty files.
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,

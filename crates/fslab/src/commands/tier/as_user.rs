@@ -219,7 +219,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Recalls files by reading one byte of each block of theirs.
+    /// Recalls files by reading one byte of each of their blocks.
     fn recall(&mut self, paths: &[Vec<u8>], range: Option<(u64, u64)>, rate: u64) {
         let clock = around(&crate::stack_context::of_program()).clock;
         let limit = RateLimit::new(rate, &clock);

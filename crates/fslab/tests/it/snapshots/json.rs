@@ -183,7 +183,8 @@ const OF_THE_MACHINE: &[&[&str]] = &[
 const OPAQUE: [&str; 1] = [".evidence"];
 
 /// Fields of a method of the prober, with their types if they are not null. A method has an answer,
-/// or a reason why it does not apply. Which of both it has may depend on the machine's load.
+/// or a reason why it does not apply. Which of the two a method has may depend on the machine's
+/// load.
 const EITHER: [(&str, &str); 2] = [(".answer", "object"), (".not_applicable", "string")];
 
 const INTRODUCTION: &str = "\
