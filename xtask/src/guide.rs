@@ -1,5 +1,6 @@
 //! `cargo xtask guide`: runs every command block of README.md and of the guide, as a reader would,
 //! and reports failures.
+//!
 //! The blocks of a page run in order, in one shell, in an empty home folder. The shell has its own
 //! mount and process namespaces, so its mounts and processes end with it. Each page has its own
 //! `/mnt` and `/srv`. [`blocks`] describes how a page marks slow blocks, and blocks that are not

@@ -1,5 +1,6 @@
 //! The files and directories that existed before a trace. A replay needs them before it can repeat
 //! the operations.
+//!
 //! If a lookup succeeds for a name that no earlier record made or removed, the file existed before
 //! the trace. A file that was only listed, but never looked up, is not found. Contents are not
 //! recorded, so each file gets its recorded size and arbitrary contents.

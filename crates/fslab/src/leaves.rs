@@ -226,7 +226,6 @@ fn set_cache(options: &mut VolumeOptions, bytes: u64) -> Option<()> {
 /// Returns the default cache size: a sixteenth of the machine's memory, within the default bounds.
 /// Directories list names in hash order. If programs change files in this order and the metadata
 /// exceeds the cache, each name causes a read and a write of a block.
-/// this order reads and writes a block for each name.
 fn cache_bytes() -> u64 {
     (memory_bytes() / 16).clamp(CACHE_DEFAULT_MIN, CACHE_DEFAULT_MAX)
 }
