@@ -15,9 +15,8 @@ pub mod fsx;
 pub mod pjdfstest;
 pub mod sca_life;
 
-/// One stack of each kind, for `cargo xtask test`: one where the kernel passes reads and writes
-/// through, one where they reach the daemon, one with an observer, one with an encoding layer, and
-/// one with the ext2 engine.
+/// The stacks for `cargo xtask test`, one of each kind: with passthrough, without passthrough, with
+/// an observer, with a codec, and with the ext2 engine.
 const KINDS: &[&str] =
     &["fslab:null", "fslab:null:passthrough=off", "fslab:fault", "fslab:zstd", "fslab-ext2"];
 

@@ -1,8 +1,8 @@
 //! Checks the sizes in a Parquet file before the Parquet library allocates memory for them.
 //!
 //! The library trusts the number of row groups in a footer, and the sizes in page headers. This
-//! module parses footers and page headers itself and checks these numbers. Both are structs in
-//! Thrift's compact protocol.
+//! module parses footers and page headers itself and checks these numbers. Footers and page headers
+//! are structs in Thrift's compact protocol.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

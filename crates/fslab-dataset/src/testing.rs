@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::manifest::Manifest;
 
-/// Parses bytes as a manifest, and checks the result. It must be an error of one line or a valid
-/// manifest. The parts of a valid manifest must be inside the directory. Writing the manifest and
-/// parsing it again must give the same manifest.
+/// Parses bytes as a manifest, and checks the result. The result must be an error of one line or a
+/// valid manifest. The parts of a valid manifest must be inside the directory. Writing the manifest
+/// and parsing it again must give the same manifest.
 ///
 /// # Panics
 /// Panics if a check fails.

@@ -18,7 +18,7 @@ pub enum Code {
     Usage = 2,
     /// The input can't be used: an unknown layer, a wrong key in a plan, a busy directory.
     BadInput = 3,
-    /// The machine lacks something: a tool, a privilege, a kernel feature, a free device.
+    /// The machine lacks a tool, a privilege, a kernel feature or a free device.
     Missing = 4,
     /// Everything was measured, and a gate of `--fail-if` failed.
     Regression = 5,

@@ -67,8 +67,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Opens an ext2 leaf. With `read_only`, the image is never written, not even to free orphans. It
-/// may then have features that the engine can read but not write.
+/// Opens an ext2 leaf. With `read_only`, the image is never written, not even to free orphans. The
+/// image may then have features that the engine can read but not write.
 fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
     let mut wanted = parse(argument)?;
     wanted.options.access_times = options.access_times;

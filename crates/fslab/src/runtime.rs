@@ -2,8 +2,8 @@
 //! only their user can enter.
 //!
 //! The directory is `/run/fslab` for root, and `/run/user/UID/fslab` for other users. If it can't
-//! be used, the directory is `/tmp/fslab-UID`. It does not depend on environment variables, which
-//! may differ between client and daemon.
+//! be used, the directory is `/tmp/fslab-UID`. The directory does not depend on environment
+//! variables, which may differ between client and daemon.
 //!
 //! The name of a socket contains the device number of its mount, which is unique among the current
 //! mounts. After an unmount, a new mount may get this number while the earlier daemon is still

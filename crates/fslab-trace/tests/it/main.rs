@@ -187,8 +187,8 @@ fn slow_records_are_saved_promptly_and_fast_ones_wait() {
     assert_eq!(read(scratch.path()).len(), 65);
 }
 
-/// A single large record may fill the queue while the writing thread is idle. It must wake the
-/// thread.
+/// A single large record may fill the queue while the writing thread is idle. This record must wake
+/// the thread.
 #[test]
 fn record_that_fills_the_queue_does_not_block_forever() {
     let scratch = TempDir::new().unwrap();
@@ -328,7 +328,7 @@ fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
 }
 
 /// One thread's `release` frees a handle, or its `forget` frees an inode number. Another thread
-/// reuses the number, and its operation is recorded first.
+/// reuses the number, and the operation of this second thread is recorded first.
 #[test]
 fn regression_replay_handles_numbers_reused_before_release() {
     let create = |name: &str, ino: u64| {

@@ -42,7 +42,7 @@ struct Finding {
     part: Part,
     name: &'static str,
     state: State,
-    /// A description of what was found.
+    /// A description of the result.
     found: String,
     /// Advice; empty if nothing needs to be done.
     advice: String,

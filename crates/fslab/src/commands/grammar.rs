@@ -207,7 +207,7 @@ fn every_command_that_shows_something_has_json() {
     }
 }
 
-/// Commands that delete, change something in place, or take long.
+/// Commands that delete data, change data in place, or take long.
 const WITH_DRY_RUN: &[&str] = &[
     "mount",
     "age replay",

@@ -36,8 +36,8 @@ impl Args {
 }
 
 /// Completes a generated page with the usual sections of man pages. The text after the options in
-/// `--help` becomes NOTES and EXAMPLES. It is printed unfilled, because man(1) would otherwise join
-/// the lines of its tables.
+/// `--help` becomes NOTES and EXAMPLES. This text is printed unfilled, because man(1) would
+/// otherwise join the lines of its tables.
 fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
     // `.nh` prevents man(1) from hyphenating commands.

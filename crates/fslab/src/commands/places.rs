@@ -47,7 +47,7 @@ pub(super) fn dated(name: &str) -> PathBuf {
 /// Checks that the directory for images and mount points exists.
 ///
 /// # Errors
-/// The path does not exist, or is not a directory.
+/// Fails if the path does not exist or is not a directory.
 pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     let shown = path.display();
     match path.metadata() {

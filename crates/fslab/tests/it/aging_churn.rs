@@ -1,6 +1,6 @@
 //! Tests `fslab age` with changes of live trees: real builds and real package upgrades. A workload
-//! is derived from snapshots of them. Its replay on the same file system is verified against the
-//! last snapshot.
+//! is derived from snapshots of a tree. The replay of this workload on the same file system is
+//! verified against the last snapshot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

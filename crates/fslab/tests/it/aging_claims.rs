@@ -117,9 +117,9 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     }
 }
 
-/// Each of three planted errors makes a claim fail: the figures of smart and dumb clustering are
-/// swapped, files of 104 KB are as fast as files of 96 KB, and the simulated layout differs from
-/// the real one. With only one repeat, the verification is not decided.
+/// Each of three planted errors makes claims fail. The figures of smart and dumb clustering are
+/// swapped. Files of 104 KB are as fast as files of 96 KB. The simulated layout differs from the
+/// real one. With only one repeat, the verification is not decided.
 #[test]
 fn planted_errors_in_clustering_dip_and_verification_fail_claims() {
     let place = TempDir::new().unwrap();

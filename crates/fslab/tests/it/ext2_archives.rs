@@ -60,9 +60,9 @@ fn import_unpacks_archives_like_gnu_tar() {
     }
 }
 
-/// Makes four bad archives: one with a path out of the target directory by `..`, one in which a
-/// member uses an earlier symbolic link as a directory, one in an unsupported format, and a
-/// truncated one.
+/// Makes four bad archives. The first contains a path out of the target directory (`..`). The
+/// second uses an earlier symbolic link as a directory. The third has an unsupported format, and
+/// the fourth is truncated.
 const BAD_ARCHIVES: &str = "\
     echo x > x; : > empty; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
     tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y

@@ -73,8 +73,9 @@ impl Work {
         Ok(())
     }
 
-    /// Returns whether these bytes may be the content of a file after the kill: all synced bytes,
-    /// then any number of the bytes that were appended later, then zeros to the end of the block.
+    /// Returns whether these bytes may be the content of a file after the kill. They must begin
+    /// with all synced bytes. A part of the bytes that were appended later may follow, and then
+    /// zeros up to the end of the block.
     fn is_content(file: &Appended, found: &[u8]) -> bool {
         let common = found.iter().zip(&file.content).take_while(|(one, other)| one == other);
         let equal = common.count();

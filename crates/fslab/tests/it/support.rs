@@ -81,9 +81,9 @@ pub fn umount_unused(point: &Path) -> (i32, String) {
     }
 }
 
-/// Copies a program that will be run. A separate process copies it: child processes of other tests
-/// inherit files that this process has open, and the kernel does not run a program that any process
-/// has open for writing.
+/// Copies a program that will be run, in a separate process. If this process had the copy open for
+/// writing, child processes of other tests could inherit it. The kernel does not run a program that
+/// is open for writing.
 #[track_caller]
 pub fn copy_program(program: &Path, to: &Path) {
     assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());

@@ -3,8 +3,8 @@
 //!
 //! Operations of a profile change a tree on a kernel file system in rounds, with a snapshot after
 //! each round. A workload is derived from the snapshots and replayed on a second file system. Then
-//! the layouts of both are compared. No snapshot contains files that are created and removed within
-//! one round. They are drawn from two weeks of another workload; the paper draws them from two
+//! the layouts of both are compared. Files that are created and removed within one round are in no
+//! snapshot. Such files are drawn from two weeks of another workload; the paper draws them from two
 //! weeks of another server.
 
 use std::collections::BTreeSet;

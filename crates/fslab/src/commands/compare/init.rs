@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// A plan contains the targets that can run on a machine, and the other targets as comments
-    /// with the reason. It parses in both cases.
+    /// with the reason. Every generated plan parses.
     #[test]
     fn generated_plan_contains_only_targets_that_can_run() {
         check(

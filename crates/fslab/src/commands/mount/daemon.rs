@@ -1,9 +1,9 @@
 //! Starts the daemon, and reports to the starting process whether the mount works.
 //!
 //! The daemon is a second process of this program. Its standard output is a pipe to the starting
-//! process. It writes one line when the mount works, and then detaches from the terminal and the
-//! pipe. If it fails earlier, it prints the error to the standard error that both processes share.
-//! Its exit code becomes that of the starting process.
+//! process. The daemon writes one line when the mount works, and then detaches from the terminal
+//! and the pipe. If it fails earlier, it prints the error to the standard error that both processes
+//! share. Its exit code becomes that of the starting process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -146,9 +146,9 @@ impl SystemLog {
         Some(Self { path: path.to_owned(), socket })
     }
 
-    /// Sends a message. If the log does not accept it at once, the message is discarded: the system
-    /// log may write to this mount, and waiting for it could block forever. Each message is sent to
-    /// the socket's path, because the log may have been restarted.
+    /// Sends a message. If the log does not accept the message at once, it is discarded. The system
+    /// log may write to this mount, so waiting for the log could block forever. Each message is
+    /// sent to the socket's path, because the log may have been restarted.
     fn send(&self, level: Level, line: &[u8]) -> io::Result<()> {
         let head = format!("<{}>fslab[{}]: ", DAEMON | severity(level), std::process::id());
         let message = [head.as_bytes(), line.trim_ascii_end()].concat();

@@ -150,8 +150,8 @@ pub enum Part {
 }
 
 /// Makes this process the supervisor of a mount. Like fork(2), this function returns several times:
-/// once in each daemon, and once in the supervisor, after the mount has ended or no daemon can
-/// serve it.
+/// once in each daemon, and once in the supervisor. In the supervisor, it returns after the mount
+/// has ended or when no daemon can serve it.
 ///
 /// # Errors
 /// Fails if the mount can't be made with `-o keep`, or can't be taken over.

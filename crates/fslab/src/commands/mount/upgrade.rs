@@ -138,7 +138,7 @@ impl Program {
     /// Executes the program, which inherits all descriptors.
     ///
     /// # Errors
-    /// Fails if the program can't be executed. This program then continues.
+    /// Fails if the program can't be executed. The current program then continues as supervisor.
     pub fn replace_supervisor(&self, held: [RawFd; 2]) -> Result<Infallible> {
         let replaced = self.open()?.replace_this(self.arguments(held));
         replaced.with_context(|| format!("can't execute {}", self.path.display()))

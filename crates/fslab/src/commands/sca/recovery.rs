@@ -1,5 +1,5 @@
-//! `fslab sca recovery`: measures how long it takes to rebuild the chunk map of a stored file after
-//! a crash, and compares this with the time to read the file.
+//! `fslab sca recovery`: measures the time to rebuild the chunk map of a stored file after a crash,
+//! compared with the time to read the file.
 //!
 //! A file is written through a layer that is never shut down, as if its daemon had been killed.
 //! Then new layers open the file in two states: unchanged, and with its root slots destroyed. In

@@ -1,9 +1,10 @@
 //! Finds the daemon of a mount before the unmount, and waits for the daemon to exit.
 //!
 //! The daemon is found by the socket on which it reports its result (see `mount/ending.rs`).
-//! Without a socket, it is found by its descriptor of /dev/fuse, whose FUSE connection number /proc
-//! shows. A new mount may get the same number while the earlier daemon still writes back data. So
-//! the code also checks whether the descriptor is still connected, if the kernel allows that.
+//! Without a socket, it is found by its descriptor of /dev/fuse: /proc shows the number of the
+//! descriptor's FUSE connection. A new mount may get the same number while the earlier daemon still
+//! writes back data. So the code also checks whether the descriptor is still connected, if the
+//! kernel allows that.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -78,8 +79,8 @@ impl Daemon {
     /// # Errors
     /// Fails if the daemon takes too long, was killed, or could not write back its data.
     pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
-        // The code also waits for the report, because the process may exit much later: only after
-        // all its system calls have returned, including calls to a server that hangs.
+        // The code also waits for the report, because the process may exit much later. It exits
+        // only when all its system calls have returned, including calls to a server that hangs.
         let report = self.report.as_ref().map(AsFd::as_fd);
         let watched: Vec<_> = [Some(self.process.as_fd()), report].into_iter().flatten().collect();
         let tells = is_one_ready_within(&watched, END_WAIT_MAX)?;
