@@ -22,7 +22,7 @@ use crate::tally::Tally;
 use crate::tidy::Tree;
 use crate::{environment, process, summary};
 
-/// The step of `cargo xtask test`.
+/// The step `guide` of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "guide",
     help: "the quick command blocks of README.md and the guide",

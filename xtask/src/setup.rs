@@ -16,7 +16,7 @@ mod python_modules;
 mod stores;
 mod suite_tools;
 
-/// The step of `cargo xtask test`.
+/// The step `setup` of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "setup",
     help: "packages, suites and toolchain are installed",

@@ -16,7 +16,7 @@ pub struct Done {
     pub tally: Tally,
 }
 
-/// Returns the summary without its last line, which is the counts of [`total`].
+/// Returns the summary without its last line, which contains the counts of [`total`].
 pub fn render(done: &[Done], elapsed: Duration) -> String {
     let total = total(done);
     [table(done, elapsed), skips(&total), failures(&total)].concat()

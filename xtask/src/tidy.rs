@@ -32,7 +32,7 @@ mod tree;
 pub use tree::Tree;
 use tree::Violation;
 
-/// The step of `cargo xtask test`.
+/// The step `tidy` of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "tidy",
     help: "file sizes, dependencies, and agreement of documents with the code",

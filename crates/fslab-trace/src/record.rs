@@ -75,7 +75,7 @@ pub struct Record {
     pub checksum: Option<u64>,
     /// The written data, if the trace contains it.
     pub data: Option<Vec<u8>>,
-    /// 0 for success, else the error number of Linux.
+    /// 0 for success, otherwise a Linux error number.
     pub errno: u32,
     /// Bytes read, written or copied; the offset found; the number of entries listed.
     pub result: Option<u64>,

@@ -27,7 +27,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const SUFFIX: &str = ".sock";
 
-/// Maximum time in which a daemon must accept a connection.
+/// Time limit for a daemon to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Connects to the socket of a daemon.

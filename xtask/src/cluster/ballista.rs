@@ -378,7 +378,7 @@ fn counts(text: &str) -> Result<Counts> {
 
 /// A control group for each executor, which limits its memory.
 struct Groups {
-    /// The path without the `-` and the name of the node.
+    /// The start of each group's path; `-` and the name of the node follow.
     prefix: PathBuf,
     is_version_1: bool,
 }
@@ -436,7 +436,7 @@ impl Groups {
 mod tests {
     use super::spilled;
 
-    /// The lines are those of Ballista 55.0.0.
+    /// The log lines were printed by Ballista 55.0.0.
     #[test]
     fn spilled_bytes_of_a_log_are_summed() {
         let log = "WARN writer: Sort shuffle spill: job=1 stage=0 input_partition=0 spilled \

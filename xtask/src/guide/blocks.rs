@@ -21,7 +21,7 @@ pub struct Block {
     pub line: usize,
     /// Whether the block is run.
     pub kind: Kind,
-    /// Commands before the block, its own commands, and those after it.
+    /// The commands to run: those of `before`, the block's own, and those of `after`.
     pub commands: String,
     /// The lines of output to compare.
     pub output: Vec<String>,

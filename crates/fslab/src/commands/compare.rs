@@ -212,7 +212,7 @@ impl Args {
         }
     }
 
-    /// Returns the plan, and remarks about its choice for the top of the report.
+    /// Returns the chosen plan, and remarks about this choice for the top of the report.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
         let (mut plan, remarks) = self.plan_alone()?;
         if let [old, new] = &self.ab[..] {

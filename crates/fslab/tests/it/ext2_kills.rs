@@ -22,7 +22,7 @@ const NAMES: u64 = 13;
 #[derive(Default)]
 struct Appended {
     content: Vec<u8>,
-    /// The number of bytes at the last sync that returned, if there was one.
+    /// The length of the file at the last completed sync, if there was one.
     synced: Option<usize>,
     /// The names that the file has had since that sync.
     names: BTreeSet<String>,

@@ -106,7 +106,7 @@ fn on_ext4(size: usize) -> Option<(Fresh, Place)> {
     Some((disk, place))
 }
 
-/// Writes until there is no space; returns the bytes that write(2) accepted.
+/// Writes until the file system is full. Returns the number of bytes that write(2) accepted.
 fn fill(file: &File, mut offset: u64, data: &[u8]) -> u64 {
     let start = offset;
     loop {

@@ -48,7 +48,7 @@ fn forged(sample: &FileHandle, number: u64, generation: u32) -> FileHandle {
     sample.with_number(number.rotate_left(32), generation).unwrap()
 }
 
-/// Opens a handle through the mount at a path.
+/// Opens the file of a handle in the mount at `point`.
 fn open(point: &Path, handle: &FileHandle) -> Result<OwnedFd, Errno> {
     handle.open(File::open(point).unwrap().as_fd(), OFlags::RDONLY)
 }

@@ -22,7 +22,7 @@ struct Doubt {
     appended: bool,
 }
 
-/// Contents of files by name, according to completed operations.
+/// The expected content of each file after the completed operations, by name.
 type Made = BTreeMap<String, Vec<u8>>;
 
 #[test]

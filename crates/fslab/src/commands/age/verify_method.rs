@@ -179,8 +179,8 @@ impl Args {
         Ok(Days::of(chosen.generator(&self.profile)?)?)
     }
 
-    /// Replays the workload on the second file system. Takes a snapshot at the time of each
-    /// snapshot of the first one.
+    /// Replays the workload on the second file system. Takes a snapshot at each time at which the
+    /// first file system had one.
     fn age(&self, side: &mut Side, real: &[PathBuf], workload: &Path) -> Result<()> {
         let taken =
             |path: &PathBuf| -> Result<i64> { Ok(SnapshotReader::open(path)?.taken().taken_ns) };

@@ -116,7 +116,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Removes an earlier member of this archive that has the same name.
+    /// Removes the file of an earlier member with the same name, if there is one.
     fn make_way(&mut self, parent: Ino, name: Name<'_>) -> Result<()> {
         let found = match self.target.lookup(&self.request, parent, name) {
             Ok(found) => found.attr,
