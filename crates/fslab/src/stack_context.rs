@@ -15,8 +15,8 @@ impl RandomSource for KernelRandom {
             match getrandom(&mut bytes, GetRandomFlags::empty()) {
                 Ok(count) if count == bytes.len() => return u64::from_ne_bytes(bytes),
                 Ok(_) | Err(Errno::INTR) => {}
-                // getrandom(2) (Linux 3.17) never returns fewer than the requested bytes, up to
-                // 256, once its pool is initialised.
+                // Once its pool is initialised, getrandom(2) (Linux 3.17) always returns all
+                // requested bytes, if they are at most 256.
                 Err(error) => unreachable!("the kernel gives no random numbers: {error}"),
             }
         }

@@ -30,11 +30,11 @@ pub struct Block {
 /// Whether a block is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// In every run.
+    /// The block is always run.
     Quick,
-    /// In every run except CI.
+    /// The block is run by `cargo xtask guide`, but not in CI.
     Slow,
-    /// Never, for this reason.
+    /// The block is never run, for this reason.
     NotHere(String),
 }
 

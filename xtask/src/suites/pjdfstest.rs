@@ -81,8 +81,8 @@ struct Case {
 }
 
 impl Report {
-    /// Parses `NAME   RESULT` lines, indented details below them, and the summary. The numbers of
-    /// the summary must match the lines.
+    /// Parses `NAME   RESULT` lines, indented details below them, and the summary. The counts in
+    /// the summary must match the parsed lines.
     fn parse(output: &str) -> Result<Self> {
         let mut report = Self::default();
         for line in output.lines() {

@@ -47,8 +47,8 @@ fn held(trials: u64, interval: impl Fn(&[Vec<(f64, f64)>], u64) -> RatioInterval
 }
 
 /// 950 of 1,000 intervals should contain the true ratio, with a standard deviation of 6.9
-/// (binomial). The limits are four standard deviations: even with a correct interval, the test
-/// fails for one in 16,000 seeds.
+/// (binomial). The limits of the test are four standard deviations from 950, so a correct interval
+/// fails with only one in 16,000 seeds.
 #[test]
 fn pooled_interval_contains_the_true_ratio() {
     let found = held(1000, |machines, number| clustered_ratio(machines, number).unwrap());

@@ -71,7 +71,7 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
     let samples: usize = places(&records).values().map(Vec::len).sum();
     assert_eq!((report.samples, report.superseded), (samples, 0));
-    // Both attempts are without failed and disturbed cells, so the earlier one is used.
+    // Neither attempt has failed or disturbed cells, so the earlier one is used.
     let first = campaign_run(&first);
     let is_first = |record: &Record| match record {
         Record::Sample(sample) => sample.run == first,

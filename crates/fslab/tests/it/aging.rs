@@ -300,8 +300,8 @@ pub fn sources(name: &str) -> PathBuf {
 }
 
 /// Takes snapshots of a live tree before and after changes, and replays the derived workload in
-/// another directory. `age verify` must accept the replayed tree as equal to the tree after the
-/// changes, and reject it as equal to the tree before them.
+/// another directory. `age verify` must find the replayed tree equal to the tree after the changes,
+/// and different from the tree before them.
 #[test]
 fn captured_churn_of_a_live_tree_is_verified() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };

@@ -37,8 +37,8 @@ impl Churn {
     }
 
     /// Replays the workload of all snapshots into a directory next to the tree. `age verify` must
-    /// accept the result for the last snapshot and reject it for the first. Returns the output of
-    /// `derive`.
+    /// find the result equal to the last snapshot, and different from the first. Returns the output
+    /// of `derive`.
     #[track_caller]
     fn age_and_verify(&self) -> String {
         let [workload, replayed] =

@@ -578,7 +578,7 @@ fn readdir_option_sorts_a_listing_by_inode() {
 #[test]
 fn listing_resumes_from_earlier_seek_positions() {
     require_mounting!();
-    // A directory that has an index may be used without it. A small directory then becomes linear.
+    // The last pair uses a directory without its index. When it becomes small, it becomes linear.
     for (key, again) in [("htree", "htree"), ("linear", "linear"), ("htree", "linear")] {
         let mut place = Place::new();
         let path = image(&place, "32MiB");

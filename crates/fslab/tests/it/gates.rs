@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::{fslab, require_mounting};
 
 /// Returns a plan with two directories as targets. Its command prints a score: 20 in the directory
-/// "slow", 10 in the other one.
+/// "slow", 10 in the other directory.
 fn plan(place: &Path) -> String {
     let target = |name: &str| {
         let directory = place.join(name);

@@ -85,7 +85,7 @@ fn check(kind: Kind) {
         let expected = if size == changed { expected.clone() } else { data(size) };
         assert!(fs::read(tiered.path(&name(size))).unwrap() == expected, "{size} over {kind:?}");
     }
-    // Release all files again. One of them was partly recalled before.
+    // Release all files, and then release one of them again after a partial recall.
     tiered.of("archive", "");
     tiered.of("release", "");
     let largest = fs::File::open(tiered.path(&name(40 * MIB + 1))).unwrap();

@@ -128,7 +128,7 @@ impl Tiered {
         self.place.lower.with_file_name(name)
     }
 
-    /// From now on, uses another directory of the same tier as the tree.
+    /// From now on, uses another directory as the tree of this tier.
     pub fn move_to(&mut self, tree: PathBuf) {
         self.place.lower = tree;
     }

@@ -35,7 +35,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Number of syncs per round, on both file systems.
 const SYNCS_A_ROUND: u64 = 24;
 
-/// Number of recorded days. Files that live less than a day are drawn from them.
+/// Number of recorded days. Files that live for less than a day are drawn from these days.
 const RECORDED_DAYS: u32 = 14;
 
 /// Threads for snapshots and scores.

@@ -69,8 +69,8 @@ pub fn leave_session() -> Result<()> {
     rustix::process::setsid().map(drop).context("can't leave the terminal's session")
 }
 
-/// Does what remains of [`report_ready`] in a daemon that has taken over a mount. An earlier daemon
-/// of the mount has already left the terminal.
+/// Performs the remaining steps of [`report_ready`] in a daemon that has taken over a mount. An
+/// earlier daemon of the mount has already left the terminal.
 pub fn leave_again(log: Option<&File>) -> Result<()> {
     std::env::set_current_dir("/").context("can't change to the directory /")?;
     match log {

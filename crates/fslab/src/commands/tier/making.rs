@@ -121,8 +121,8 @@ impl Init {
     }
 }
 
-/// Prints which users can read released files while the tree is not mounted, and what they read in
-/// them.
+/// Prints which users can read released files while the tree is not mounted, and which content they
+/// get.
 fn say_what_umount_leaves(
     wish: &TierDescription,
     marks: Marks,
