@@ -1,7 +1,7 @@
 //! `cargo xtask book`: builds the guide with mdBook and checks the links of the finished pages.
 //!
 //! `cargo xtask tidy` checks the links of the sources. This command also finds links that mdBook
-//! itself breaks, and files that it does not copy.
+//! itself breaks, and links to files that mdBook does not copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl Args {
         let root = environment::workspace_root();
         let output = root.join("target/book");
         process::run_ok(Command::new(mdbook).arg("build").arg(root.join("docs")))?;
-        // Links are resolved to canonical paths, so the paths of pages must be canonical too.
+        // Link targets are canonical paths, so the paths of pages must be canonical too.
         let output = output.canonicalize().with_context(|| output.display().to_string())?;
         let pages = read_pages(&output)?;
         let broken = broken_links(&output, &pages);
@@ -48,7 +48,7 @@ fn mdbook() -> Result<PathBuf> {
         && process::output(Command::new(&program).arg("--version"))?.stdout.contains(VERSION);
     if !is_installed {
         println!("book: building {PROGRAM} {VERSION} (a few minutes)");
-        // The features serve and watch pages; nothing here needs them.
+        // The features for serving and watching pages are not needed here.
         setup::cargo_install(PROGRAM, VERSION, &["--no-default-features", "--features", "search"])?;
     }
     Ok(program)
@@ -60,8 +60,8 @@ struct Page {
     links: Vec<String>,
 }
 
-/// Reads the finished pages, by their paths. The page that contains all others for printing is left
-/// out, because its anchors are not unique.
+/// Reads the finished pages, by their paths. `print.html`, which contains all pages, is left out,
+/// because its anchors are not unique.
 fn read_pages(folder: &Path) -> Result<BTreeMap<PathBuf, Page>> {
     let mut pages = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -92,18 +92,18 @@ impl Page {
     }
 }
 
-/// Returns the values of an attribute.
+/// Returns the values of all attributes with a name.
 fn attributes<'a>(text: &'a str, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     let begin = format!(" {name}=\"");
     let starts: Vec<usize> = text.match_indices(&begin).map(|(at, _)| at + begin.len()).collect();
     starts.into_iter().filter_map(|start| text[start..].split('"').next())
 }
 
-/// Describes the links that lead to no file or to no anchor.
+/// Describes the links whose file or anchor does not exist.
 fn broken_links(folder: &Path, pages: &BTreeMap<PathBuf, Page>) -> Vec<String> {
     let mut broken = Vec::new();
     for (path, page) in pages {
-        // This page is shown for any path, so its links are relative to the server's root.
+        // A server shows this page for any path, so its links are relative to the server's root.
         let links = page.links.iter().filter(|_| !path.ends_with("404.html"));
         for link in links.filter(|link| !is_external(link)) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
@@ -123,7 +123,7 @@ fn is_external(link: &str) -> bool {
     ["https://", "http://", "mailto:", "data:"].iter().any(|scheme| link.starts_with(scheme))
 }
 
-/// Returns the fault of a link to this file and anchor; `None` if both exist.
+/// Returns the fault of a link with this target file and anchor; `None` if both exist.
 fn fault(
     pages: &BTreeMap<PathBuf, Page>,
     target: io::Result<PathBuf>,

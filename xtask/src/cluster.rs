@@ -1,5 +1,5 @@
-//! `cargo xtask cluster`: runs Slurm or Ballista on two nodes in namespaces of this machine, and a
-//! campaign or a query on them.
+//! `cargo xtask cluster`: starts Slurm or Ballista on two nodes, which are namespaces of this
+//! machine, and runs a campaign or a query there.
 
 mod ballista;
 mod demo;

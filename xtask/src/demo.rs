@@ -26,8 +26,8 @@ impl Args {
     /// Installs packages, builds, compares, and prints the path of the report.
     pub fn run(&self) -> Result<bool> {
         println!("{WHAT_IT_DOES}");
-        // Setup prints missing programs. The comparison skips the targets that need them, and lists
-        // these targets in its report.
+        // Setup lists missing programs. The comparison skips the targets that need them, and its
+        // report lists these targets.
         setup::install(setup::Purpose::Demo)?;
         println!("demo: building fslab (some minutes the first time)");
         let build = ["build", "--profile", "demo", "--locked", "--package", "fslab"];
@@ -47,8 +47,8 @@ impl Args {
     }
 }
 
-/// Returns a folder of the workspace without samples. Samples of an earlier demo are never
-/// overwritten.
+/// Returns a path in the workspace that does not exist yet, so that samples of an earlier demo are
+/// never overwritten.
 fn free_folder() -> PathBuf {
     let name = |number| match number {
         1 => "fslab-report".to_owned(),

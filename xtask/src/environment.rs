@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// Returns the folder of the workspace's manifest.
+/// Returns the root folder of the workspace.
 pub fn workspace_root() -> PathBuf {
-    // Cargo sets the variable when it runs xtask; the built-in value is for a direct call.
+    // Cargo sets the variable when it runs xtask. The built-in path is for running xtask directly.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.parent().map_or_else(|| manifest.clone(), Path::to_path_buf)
@@ -25,13 +25,13 @@ pub fn cache() -> Result<PathBuf> {
         .context("no cache folder: set FSLAB_CACHE (HOME and XDG_CACHE_HOME are not set either)")
 }
 
-/// Returns the folder of the tools that `setup` installs, in the form for `cargo install --root`.
+/// Returns the folder into which `setup` installs tools. It is the root for `cargo install --root`.
 pub fn tools() -> Result<PathBuf> {
     Ok(cache()?.join("tools"))
 }
 
-/// Finds a tool's program: in the cache, in the search path, or in the system administrator's
-/// folders, which are not in every user's path.
+/// Finds a tool's program in the cache, in the search path, or in the administrator's folders,
+/// which are missing from the search path of some users.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     let cached = tools().ok().map(|folder| folder.join("bin"));
     let path = env::var_os("PATH").unwrap_or_default();
@@ -47,12 +47,12 @@ pub fn tool(name: &str) -> Result<Command> {
     Ok(Command::new(program))
 }
 
-/// Whether a switch such as `FSLAB_REQUIRE_ALL` is on: set, and neither empty nor `0`.
+/// Returns whether a switch such as `FSLAB_REQUIRE_ALL` is on: set, and neither empty nor `0`.
 pub fn switched_on(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// Whether this process may mount and attach loop devices.
+/// Returns whether this process may mount file systems and attach loop devices.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -66,7 +66,7 @@ pub fn why_no_mounts() -> Option<&'static str> {
     (!fuse).then_some("there is no /dev/fuse; load the kernel module: modprobe fuse")
 }
 
-/// Returns cargo's build folder, with all configuration taken into account.
+/// Returns cargo's build folder, as cargo reports it according to its configuration.
 pub fn target_directory() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]);

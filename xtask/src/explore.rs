@@ -1,6 +1,6 @@
 //! `cargo xtask explore`: runs the random tests with new seeds for a given time.
 //!
-//! `cargo xtask test` uses the same seed everywhere. This command draws others, gives every random
+//! `cargo xtask test` always uses the same seed. This command draws new seeds, gives every random
 //! test about the same time, and prints each seed that made a test fail. A failing seed should
 //! become a regression test, together with the fix.
 
@@ -139,7 +139,7 @@ fn seed() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Reads the test programs that the step `build` listed.
+/// Reads the list of test programs that the step `build` wrote.
 fn programs(context: &Context) -> Result<Value> {
     let file = build::binaries(context);
     let text = fs::read(&file).with_context(|| file.display().to_string())?;

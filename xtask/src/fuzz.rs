@@ -21,9 +21,9 @@ pub struct Args {
     only: String,
 }
 
-/// Options of AddressSanitizer. Libdeflate's decoder is compiled twice with the same table, which
-/// the sanitizer would report as a duplicate definition. Threads of the last input may still be
-/// running at the exit of the process, which would look like a leak.
+/// Options of AddressSanitizer, against false reports. Libdeflate's decoder is compiled twice with
+/// the same table, which looks like a duplicate definition. When the process exits, threads of the
+/// last input may still be running, which looks like a leak.
 const SANITIZER: &str = "detect_odr_violation=0:detect_leaks=0";
 
 impl Args {

@@ -3,7 +3,8 @@
 //!
 //! The blocks of a page run in order, in one shell, in an empty home folder. The shell has its own
 //! mount and process namespaces, so its mounts and processes end with it. Each page has its own
-//! `/mnt` and `/srv`. [`blocks`] describes the marks of slow blocks and of blocks that are not run.
+//! `/mnt` and `/srv`. [`blocks`] describes how a page marks slow blocks, and blocks that are not
+//! run.
 
 mod blocks;
 mod output;
@@ -21,7 +22,7 @@ use crate::tally::Tally;
 use crate::tidy::Tree;
 use crate::{environment, process, summary};
 
-/// The step of `cargo xtask test`.
+/// The step `guide` of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "guide",
     help: "the quick command blocks of README.md and the guide",
@@ -66,7 +67,7 @@ impl Args {
         Ok(summary::close(&tally))
     }
 
-    /// Builds the program, without optimisation if `quick` is set, and returns its path.
+    /// Builds the program and returns its path. The program is optimised unless `quick` is set.
     fn built(&self) -> Result<PathBuf> {
         let context = Context::new()?;
         if self.quick { build::program(&context) } else { build::release(&context) }
@@ -102,7 +103,7 @@ fn run(fslab: &Path, slow: bool, wanted: Option<&str>) -> Result<Tally> {
 }
 
 /// Runs the blocks of one page in another environment, and compares their output. `command` makes
-/// the command that runs a script there.
+/// the command that runs a script in that environment.
 pub fn run_elsewhere(
     page: &str,
     command: impl FnOnce(&str) -> Result<std::process::Command>,

@@ -1,6 +1,7 @@
-//! `cargo xtask harness`: measures what `fslab compare` itself costs. In each round, fslab and a
-//! script do the same work on the same kind of file system: jobs of fio, and the system calls of
-//! three workloads, which a C program makes. `fslab report` then judges whether both are equal.
+//! `cargo xtask harness`: measures the overhead of `fslab compare`. In each round, fslab and a
+//! shell script do the same work on the same kind of file system. The work is jobs of fio, and the
+//! system calls of three workloads, which a C program makes for the script. `fslab report` then
+//! judges whether the times are equal.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -37,10 +38,10 @@ const JOBS: [(&str, &str); 10] = [
     ),
 ];
 
-/// The job whose pattern is also that of fslab's own random I/O.
+/// The job that fslab's own workload for random I/O repeats with the same pattern.
 const DIRECT: &str = "direct-randread-4k";
 
-/// Number of files of `names`, and of random reads.
+/// Number of files of the workload `names`, and number of random reads.
 const FILES: u64 = 20_000;
 const READS: u64 = 20_000;
 
@@ -48,7 +49,7 @@ const READS: u64 = 20_000;
 const AGAINST_FIO: &str = "random-io against fio";
 const CALLS_ON_EXT4: &str = "calls on ext4";
 
-/// The target that is measured by fslab, and the one measured by hand, in the report.
+/// Names of the targets in the report: the work of the script, and the work of fslab.
 const BOTH: [&str; 2] = ["by hand", "fslab"];
 
 /// The number of rounds, the part and the folder.
@@ -67,7 +68,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Measures and prints the report. Succeeds whatever the verdicts are.
+    /// Measures and prints the report. Succeeds for any verdict.
     pub fn run(&self) -> Result<bool> {
         if let Some(reason) = environment::why_no_mounts() {
             bail!("file systems can't be mounted here: {reason}");
@@ -118,7 +119,7 @@ impl Args {
     }
 }
 
-/// The programs and the work of a round.
+/// The programs, and the work that a round does.
 struct Bench {
     fslab: PathBuf,
     calls: PathBuf,
@@ -128,7 +129,7 @@ struct Bench {
     with_calls: bool,
 }
 
-/// The way in which fslab makes and mounts ext4, which the script repeats.
+/// How fslab makes and mounts ext4. The script does the same.
 struct Made {
     /// The command that makes the file system, without the device.
     make: String,
@@ -139,7 +140,7 @@ struct Made {
 }
 
 impl Made {
-    /// Takes it from the record of a target.
+    /// Reads these settings from the record of a target.
     fn of(target: &Value) -> Option<Self> {
         let (make, _) = target["mkfs"].as_str()?.rsplit_once(' ')?;
         let mount = target["mount"].as_str()?.strip_prefix("mount -t ext4 -o ")?;
@@ -148,11 +149,11 @@ impl Made {
     }
 }
 
-/// A figure: a workload, a phase, and the seconds that it took.
+/// A measured time: workload, phase, and seconds.
 type Figure = (String, String, f64);
 
 impl Bench {
-    /// The plan of one round by fslab.
+    /// Returns the plan with which fslab runs one round.
     fn plan(&self) -> String {
         let options = "filesystem = \"ext4\"\n\
                        mkfs = [\"-E\", \"lazy_itable_init=0,lazy_journal_init=0\"]\n";
@@ -179,7 +180,8 @@ impl Bench {
         plan
     }
 
-    /// The first record of the samples. fio must be equal within 2 %, the calls within 1 %.
+    /// Returns the first record of the samples. It sets the margins: 2 % for fio, 1 % for the
+    /// calls.
     fn provenance(&self, rounds: u32) -> Value {
         let workloads = ["fio on ext4", "fio on null", AGAINST_FIO, CALLS_ON_EXT4];
         json!({
@@ -190,7 +192,7 @@ impl Bench {
         })
     }
 
-    /// Runs a round by fslab and by hand, in alternating order. Returns the records.
+    /// Runs a round with fslab and with the script, in alternating order. Returns the records.
     fn round(&self, round: u32, made: &mut Option<Made>) -> Result<Vec<Value>> {
         let mut by_fslab = None;
         if round.is_multiple_of(2) || made.is_none() {
@@ -218,7 +220,7 @@ impl Bench {
         Ok(samples)
     }
 
-    /// Runs the plan. Returns the figures of its samples, and how it made the file system.
+    /// Runs the plan with fslab. Returns the times of its samples, and how it made the file system.
     fn by_fslab(&self, round: u32) -> Result<(Vec<Figure>, Made)> {
         let out = self.place.join(format!("fslab-{round}"));
         let mut compare = Command::new(&self.fslab);
@@ -242,7 +244,7 @@ impl Bench {
         Ok((figures, made))
     }
 
-    /// Runs the script, and returns the figures that fio and the C program print.
+    /// Runs the script, and returns the times that fio and the C program print.
     fn by_hand(&self, round: u32, made: &Made) -> Result<Vec<Figure>> {
         let out = self.place.join(format!("hand-{round}"));
         fs::create_dir(&out)?;
@@ -293,8 +295,8 @@ impl Bench {
     }
 }
 
-/// Returns the figures of a sample of fslab: the times of phases that the C program also makes, and
-/// what fio printed.
+/// Returns the times in a sample of fslab: those of phases that the C program also runs, and those
+/// that fio printed.
 fn figures_of(sample: &Value) -> Result<Vec<Figure>> {
     let text = |key: &str| sample[key].as_str().with_context(|| format!("no {key}"));
     let (target, workload, phase) = (text("target")?, text("workload")?, text("phase")?);
@@ -325,7 +327,7 @@ fn figures_of(sample: &Value) -> Result<Vec<Figure>> {
     })
 }
 
-/// Returns the figures that a job of fio printed: the seconds for 10^9 bytes in each direction.
+/// Returns the times that a job of fio printed: the seconds for 10^9 bytes in each direction.
 fn figures_of_fio(target: &str, job: &str, text: &str) -> Result<Vec<Figure>> {
     let found: Value =
         serde_json::from_str(text).with_context(|| format!("fio printed: {text}"))?;

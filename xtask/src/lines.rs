@@ -1,7 +1,7 @@
 //! `cargo xtask lines`: counts the product code of each crate.
 //!
-//! It counts the lines of Rust in `crates/*/src` and `xtask/src` that are neither blank nor only a
-//! comment. It leaves out tests: modules with `cfg(test)`, files and folders named `tests` or
+//! A line of Rust in `crates/*/src` and `xtask/src` is counted unless it is blank or only a
+//! comment. Tests are left out: modules with `cfg(test)`, files and folders named `tests` or
 //! `testing`, and crates named `*-testing`. Examples, benchmarks, build scripts and data files are
 //! not counted either.
 

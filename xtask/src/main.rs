@@ -3,7 +3,7 @@
 //! Everything that a subcommand starts, mounts or attaches is removed when it ends, even after an
 //! error, a panic or a signal. The only exception is a cluster, which runs until it is stopped.
 //! Subcommands write only to the workspace, the cache folder and temporary folders. The only
-//! exception is the installation of Debian packages by [`setup`].
+//! exception is [`setup`], which installs Debian packages.
 
 use std::process::ExitCode;
 

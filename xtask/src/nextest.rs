@@ -59,7 +59,8 @@ pub fn run(command: &mut Command, mut each: impl FnMut(&Event)) -> Result<ExitSt
     wrong.map_or(Ok(status), Err)
 }
 
-/// Parses the event of a line. `None` for lines about whole programs and about tests that start.
+/// Parses the event in a line. Returns `None` for lines about whole programs and about tests that
+/// start.
 fn event(line: &str) -> Result<Option<Event>> {
     let value: Value =
         serde_json::from_str(line).with_context(|| format!("nextest wrote {line:?}"))?;

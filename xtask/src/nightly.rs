@@ -1,9 +1,9 @@
-//! `cargo xtask nightly`: runs the long forms of the checks, which take too long for
+//! `cargo xtask nightly`: runs the long variants of the checks, which take too long for
 //! `cargo xtask test`.
 //!
-//! Each form is a command with a time limit. A form that exceeds its limit is stopped and counted
-//! as failed. If a form can't run here, the output contains the reason. The last lines of the
-//! output are a table and the counts.
+//! Each variant is a command with a time limit. A variant that exceeds its limit is stopped and
+//! counted as failed. If a variant can't run here, the output contains the reason. The last lines
+//! of the output are a table and the counts.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -27,12 +27,12 @@ pub struct Args {
     list: bool,
 }
 
-/// One long form.
+/// A long variant of a check.
 struct Form {
     name: &'static str,
     limit_min: u64,
     help: &'static str,
-    /// Environment variables, and the arguments after `cargo`.
+    /// Environment variables, followed by the arguments of `cargo`.
     command: &'static str,
 }
 
@@ -77,7 +77,7 @@ const FORMS: &[Form] = &[
         "git, a database, tar and rsync run on a mount of every layer",
         "xtask suite sca-life",
     ),
-    // The variables set the number of cases of random tests, or enable tests of all layers.
+    // The variables set the number of cases of random tests, or enable all layers in a test.
     form(
         "longer",
         360,
@@ -138,7 +138,7 @@ const FORMS: &[Form] = &[
 ];
 
 impl Args {
-    /// Runs the forms and prints the table; succeeds if nothing failed.
+    /// Runs the chosen variants and prints the table; succeeds if nothing failed.
     pub fn run(&self) -> Result<bool> {
         let forms = chosen(&self.only)?;
         if self.list {
@@ -203,8 +203,8 @@ impl Form {
     }
 }
 
-/// Returns the counts in the last line of a form's output. A form without such a line is counted as
-/// one passed test.
+/// Returns the counts in the last line of the output. Output without such a line counts as one
+/// passed test.
 fn counted(text: &str) -> Tally {
     let last = text.lines().last().unwrap_or_default();
     let number = |part: &str| {

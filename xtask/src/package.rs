@@ -1,6 +1,6 @@
 //! `cargo xtask deb`: makes the Debian package with dpkg-deb and tests it. dpkg installs it in a
-//! folder, the program is used there, and dpkg removes it. With `--clean-root`, a minimal Debian
-//! with systemd installs, upgrades and removes it instead.
+//! folder, the program is used there, and dpkg removes it. With `--clean-root`, the package is
+//! instead installed, upgraded and removed in a minimal Debian with systemd.
 
 mod clean_root;
 mod control;
@@ -89,8 +89,7 @@ impl Args {
     }
 }
 
-/// Options of dpkg-deb: strong compression for a package to keep, and none for one that is only
-/// tested.
+/// Compression options of dpkg-deb: strong for a package to keep, none for one that is only tested.
 const SMALL: &str = "-Zxz";
 const QUICK: &str = "-Znone";
 

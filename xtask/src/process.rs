@@ -1,8 +1,8 @@
-//! Runs other programs so that a signal also ends them and xtask can clean up.
+//! Runs other programs so that a signal ends them and xtask can still clean up.
 //!
-//! Every program gets its own process group. SIGINT and SIGTERM are passed on to the running groups
-//! as SIGTERM; a second signal kills them. The waiting call then fails, and drop guards unmount and
-//! detach. Clean-up commands run through [`clean_up`], which a signal can't stop.
+//! Every program gets its own process group. xtask passes SIGINT and SIGTERM on to the running
+//! groups as SIGTERM; a second signal kills them. The waiting call then fails, and drop guards
+//! unmount and detach. Clean-up commands run through [`clean_up`], which a signal can't stop.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -21,8 +21,8 @@ use signal_hook::iterator::Signals;
 /// State shared by the signal thread and the running calls.
 struct Running {
     signals: usize,
-    /// Process groups of running programs. The flag is set for a program that itself forwards
-    /// signals to its processes. Such a program is not killed, so that it can forward them.
+    /// Process groups of running programs. The flag is set for a program that itself passes signals
+    /// on to its processes. A second signal does not kill it, so that it can pass the signals on.
     groups: Vec<(Pid, bool)>,
 }
 
@@ -33,7 +33,7 @@ fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts passing on signals. Must be called once, before everything else.
+/// Starts to pass on signals. Must be called once, before any program is started.
 pub fn forward_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
     thread::spawn(move || signals.forever().for_each(|_| pass_on()));
@@ -55,7 +55,7 @@ fn signal_group(group: Pid, signal: Signal) {
     }
 }
 
-/// Whether a signal has asked xtask to end.
+/// Returns whether a signal has asked xtask to end.
 pub fn interrupted() -> bool {
     running().signals > 0
 }
@@ -65,13 +65,13 @@ pub fn run(command: &mut Command) -> Result<ExitStatus> {
     Started::new(command.stdin(Stdio::null()))?.wait()
 }
 
-/// Runs a program like [`run`]. The program passes signals on to its own processes.
+/// Runs a program like [`run`]; the program itself passes signals on to its processes.
 pub fn run_that_passes_signals_on(command: &mut Command) -> Result<ExitStatus> {
     Started::that_passes_on(command.stdin(Stdio::null()), true)?.wait()
 }
 
-/// Runs a program like [`run`]. If the program takes longer than `limit`, stops it and returns
-/// `None`. The program gets half a minute to clean up.
+/// Runs a program like [`run`]. After `limit`, stops the program and returns `None`. The program
+/// gets half a minute to clean up.
 pub fn run_at_most(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
     const GRACE: Duration = Duration::from_secs(30);
     let started = Started::that_passes_on(command.stdin(Stdio::null()), true)?;
@@ -117,7 +117,7 @@ pub struct Output {
     pub status: ExitStatus,
     /// Standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
-    /// Standard error, likewise.
+    /// Standard error; bytes that are not UTF-8 are replaced.
     pub stderr: String,
 }
 
@@ -131,14 +131,15 @@ pub fn output(command: &mut Command) -> Result<Output> {
     Ok(Output { status, stdout: read_back(&mut stdout)?, stderr: read_back(&mut stderr)? })
 }
 
-/// Runs a program quietly and returns its standard output. An error contains its error output.
+/// Runs a program quietly and returns its standard output. On failure, the error contains the
+/// program's standard error.
 pub fn capture(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     succeeded(command, output.status, &output.stderr)?;
     Ok(output.stdout)
 }
 
-/// Runs a program like [`capture`], but even after a signal, for clean-up such as unmounting.
+/// Runs a program like [`capture`], but even after a signal. It is for clean-up such as unmounting.
 pub fn clean_up(command: &mut Command) -> Result<()> {
     let (_stdout, mut stderr) = quiet(command)?;
     let status = command
@@ -157,7 +158,7 @@ impl Background {
         self.0.group
     }
 
-    /// Whether the program has ended.
+    /// Returns whether the program has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(self.0.group), options);
@@ -212,8 +213,8 @@ fn succeeded(command: &Command, status: ExitStatus, said: &str) -> Result<()> {
     bail!("{} ended with {status}: {}", line_of(command), said.trim())
 }
 
-/// A running program. [`RUNNING`] contains the program's process group exactly as long as the
-/// group's ID belongs to it.
+/// A running program. [`RUNNING`] contains its process group only while the group's ID belongs to
+/// the program.
 struct Started {
     child: Child,
     group: Pid,
@@ -226,7 +227,7 @@ impl Started {
     }
 
     fn that_passes_on(command: &mut Command, passes_on: bool) -> Result<Self> {
-        // Holds the lock, so that no signal comes between the check and the registration.
+        // Hold the lock, so that no signal arrives between the check and the registration.
         let mut running = running();
         if running.signals > 0 {
             bail!("interrupted before {}", line_of(command));
@@ -246,7 +247,7 @@ impl Started {
     }
 
     /// Waits for the program. Its ID is removed from [`RUNNING`] while the program is a zombie,
-    /// because the ID may be reused after the program is reaped.
+    /// because the kernel may reuse the ID once the program is reaped.
     fn end(&mut self) -> Result<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(errno) = waitid(WaitId::Pid(self.group), options) {

@@ -1,7 +1,7 @@
-//! The file system for the files of tests: a fresh ext4, in memory if there is enough.
+//! The file system for the files of tests: a fresh ext4, in memory if enough memory is available.
 //!
-//! Tests sync often and make and remove many files. On the machine's disk, their duration would
-//! depend on the disk, and their success on its free space.
+//! Tests sync often, and create and remove many files. On the machine's own disk, their duration
+//! would depend on the speed of the disk, and their success on its free space.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::environment;
 use crate::stage::{Mount, public_folder};
 
-/// Size of the image. It is sparse; running tests fill a few gibibytes of it at a time.
+/// Size of the image. The image is sparse; running tests use a few gibibytes of it at a time.
 const SIZE_BYTES: u64 = 64 << 30;
 
 /// Memory that must be available for an image in memory, in bytes.
@@ -59,8 +59,7 @@ impl Scratch {
     }
 }
 
-/// Returns the folder of the image: in memory if there is enough, else the machine's temporary
-/// folder.
+/// Returns the folder for the image: in memory if enough is available, else the temporary folder.
 fn parent() -> PathBuf {
     let has_memory = available_bytes().is_some_and(|bytes| bytes >= MEMORY_MIN_BYTES);
     let is_memory = || {

@@ -1,5 +1,6 @@
-//! `cargo xtask setup`: installs the requirements of tests, demo, cluster or package. If something
-//! can't be installed, it prints the command for it and the consequences.
+//! `cargo xtask setup`: installs what the tests, the demo, the cluster or the package need. For
+//! each requirement that it can't install, it prints the command to install it and the
+//! consequences.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -15,7 +16,7 @@ mod python_modules;
 mod stores;
 mod suite_tools;
 
-/// The step of `cargo xtask test`.
+/// The step `setup` of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "setup",
     help: "packages, suites and toolchain are installed",
@@ -59,7 +60,7 @@ pub struct Missing {
     pub what: String,
     /// The consequence of its absence.
     pub consequence: String,
-    /// The remedy.
+    /// The remedy, such as a command to run.
     pub remedy: String,
 }
 
@@ -73,7 +74,7 @@ impl Missing {
         Self { what, consequence, remedy: format!("{remedy:#}") }
     }
 
-    /// Returns a description of one paragraph.
+    /// Returns a description in one paragraph.
     pub fn describe(&self) -> String {
         format!("missing: {}\n  without it: {}\n  {}", self.what, self.consequence, self.remedy)
     }
@@ -90,13 +91,13 @@ impl Args {
     }
 }
 
-/// Builds one exact version of a program from source, into the cache.
+/// Builds one exact version of a program from source and installs it into the cache.
 pub fn cargo_install(program: &str, version: &str, more: &[&str]) -> Result<()> {
     let mut command = environment::cargo();
     command.args(["install", "--quiet", "--locked", "--root"]).arg(environment::tools()?);
     command.args(more).args(["--version", version, program]);
-    // This workspace's compiler flags would turn warnings in foreign code into errors, and its
-    // build folder is only for its own code.
+    // This workspace's compiler flags would turn warnings in foreign code into errors. Its build
+    // folder must contain only its own code.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
     process::capture(&mut command).map(drop)
 }
@@ -124,8 +125,8 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Returns rustfmt and clippy if they are missing. They are not installed, because xtask does not
-/// know how Rust was installed on this machine.
+/// Returns rustfmt and clippy if they are missing. They are not installed here, because the right
+/// command depends on how Rust was installed.
 fn toolchain() -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {

@@ -1,5 +1,5 @@
-//! `cargo xtask sql`: checks the SQL engine, which is a workspace of its own. The other checks do
-//! not include it.
+//! `cargo xtask sql`: checks the SQL engine. The engine is a separate workspace, which the other
+//! checks do not include.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::{environment, process, summary};
 /// The workspace, from the project's root.
 const WORKSPACE: &str = "crates/fslab-sql";
 
-/// The checks: names, and arguments of cargo.
+/// The checks: their names, and the arguments of cargo.
 const CHECKS: &[(&str, &str)] = &[
     ("format", "fmt --check"),
     ("lints", "clippy --locked --all-targets -- -D warnings"),

@@ -2,8 +2,8 @@
 //!
 //! The lowest file system is a fresh ext4, or XFS or Btrfs if the target requires it. It is on a
 //! sparse image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted
-//! over it. A stack over the ext2 engine has a second image, next to the first one, which e2fsck
-//! must find clean at the end.
+//! over it. A stack over the ext2 engine has a second image in the same folder as the first one. At
+//! the end, e2fsck must find the second image clean.
 //!
 //! Dropping a stage unmounts and deletes everything, from the top down. [`Stage::close`] does the
 //! same and returns any failure.
@@ -25,7 +25,7 @@ use crate::{environment, process};
 /// Size of the image: enough for the largest file of a suite and for a build. The image is sparse.
 const IMAGE_SIZE_BYTES: u64 = 4 << 30;
 
-/// Maximum number of attempts to unmount while something still uses the mount.
+/// Maximum number of attempts to unmount while the mount is busy.
 const UNMOUNT_TRIES: usize = 600;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -46,7 +46,7 @@ enum Over {
 #[derive(Debug, PartialEq, Eq)]
 struct Kind {
     name: &'static str,
-    /// The kernel's file system at the bottom, and the program that makes it.
+    /// The kernel file system at the bottom, and the program that makes it.
     ground: &'static str,
     maker: &'static str,
     over: Over,
@@ -116,19 +116,19 @@ impl Target {
         }
     }
 
-    /// Whether the target is bindfs over ext4.
+    /// Returns whether the target is bindfs over ext4.
     pub fn is_bindfs(&self) -> bool {
         self.kind.over == Over::Bindfs
     }
 
-    /// Whether the lowest file system is Btrfs.
+    /// Returns whether the lowest file system is Btrfs.
     pub fn is_on_btrfs(&self) -> bool {
         self.kind.ground == "btrfs"
     }
 }
 
-/// Placeholder in a layer's options for the folder of the stage, which contains the mounts and is
-/// removed with the stage.
+/// Placeholder in a layer's options. It is replaced by the stage's folder, which contains the
+/// mounts and is removed with the stage.
 pub const BESIDE: &str = "{beside}";
 
 /// A mounted target. Its fields are dropped in this order.
@@ -155,7 +155,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Returns the folder to test in: the root of the target's mount.
+    /// Returns the root of the target's mount, in which the suite runs.
     pub fn directory(&self) -> &Path {
         &self.upper.as_ref().unwrap_or(&self.lower).point
     }
@@ -168,7 +168,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes a folder next to the mounts, on another file system, readable by all users.
+    /// Makes a folder next to the mounts, on another file system. All users can read it.
     pub fn beside(&self, name: &str) -> Result<PathBuf> {
         let folder = self.folder.path().join(name);
         fs::create_dir_all(&folder)?;
@@ -177,7 +177,7 @@ impl Stage {
     }
 
     /// Unmounts and deletes everything. Fails if something could not be removed, or if the engine's
-    /// image is not clean.
+    /// image is not clean according to e2fsck.
     pub fn close(mut self) -> Result<()> {
         if let Some(mut upper) = self.upper.take() {
             upper.unmount()?;
@@ -256,7 +256,7 @@ pub fn public_folder(prefix: &str, parent: &Path) -> Result<TempDir> {
 /// A mount that is unmounted on drop.
 pub struct Mount {
     point: PathBuf,
-    /// Command that unmounts it.
+    /// The command that unmounts the file system.
     unmount: Command,
     mounted: bool,
 }
@@ -264,8 +264,8 @@ pub struct Mount {
 impl Mount {
     fn new(command: &mut Command, point: PathBuf, mut unmount: Command) -> Result<Self> {
         unmount.arg(&point);
-        // The guard is made before the call, because a signal may arrive after the kernel has
-        // mounted.
+        // Make the guard before the call: a signal may arrive after the kernel has mounted the file
+        // system.
         let mut mount = Self { point, unmount, mounted: true };
         let outcome = process::capture(command);
         mount.mounted = is_mounted(&mount.point)?;
@@ -279,12 +279,12 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Makes a new ext4 on a new image and mounts it.
+    /// Makes a new image with an ext4 file system, and mounts it.
     pub fn of_ext4(image: &Path, size_bytes: u64, options: &str, point: PathBuf) -> Result<Self> {
         Self::of_image(&KINDS[0], image, size_bytes, options, point)
     }
 
-    /// Makes the lowest file system of a kind on a new sparse image and mounts it.
+    /// Makes a new sparse image with the lowest file system of a kind, and mounts it.
     fn of_image(
         kind: &Kind,
         image: &Path,
@@ -296,7 +296,7 @@ impl Mount {
         let force = if kind.ground == "ext4" { "-F" } else { "-f" };
         process::capture(environment::tool(kind.maker)?.args(["-q", force]).arg(image))?;
         let mut mount = Command::new("mount");
-        // `mount` sets up a loop device, which the kernel detaches after any unmount.
+        // `mount` sets up a loop device, which the kernel detaches at the unmount.
         mount.args(["-t", kind.ground, "-o", options]).arg(image).arg(&point);
         Self::new(&mut mount, point, Command::new("umount"))
     }
@@ -332,8 +332,8 @@ impl Drop for Mount {
     }
 }
 
-/// Whether a folder is a mount point. Reads the kernel's list of mounts, because access to the
-/// folder could hang if its daemon is dead.
+/// Returns whether a folder is a mount point. Reads the kernel's list of mounts, because an access
+/// to the folder hangs if its daemon is dead.
 fn is_mounted(point: &Path) -> Result<bool> {
     let list = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
     Ok(lists(&list, point))

@@ -1,10 +1,10 @@
 //! `cargo xtask step`: runs one step of `cargo xtask test` in separate processes.
 //!
-//! The inner process runs the step. The outer process starts it, adopts processes that the step
-//! leaves behind, such as the daemon of a mount, and waits for them. The kernel then adds their
-//! processor time to that of the outer process. So the processor time of a step includes the
-//! daemons that it tested, but not kernel threads such as those of loop devices. A process that
-//! does not exit soon after its step is killed and counted as a failure.
+//! The inner process runs the step. The outer process starts the inner one and adopts processes
+//! that the step leaves behind, such as the daemon of a mount. It waits for them, and the kernel
+//! then adds their processor time to that of the outer process. So the processor time of a step
+//! includes the daemons that it tested, but not kernel threads such as those of loop devices. A
+//! process that does not exit soon after its step is killed and counted as a failure.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -116,7 +116,7 @@ impl Args {
     }
 }
 
-/// Waits for one child, and reaps others that exit before it.
+/// Waits for one child, and reaps other children that exit before it.
 fn wait_for(wanted: Pid) -> Result<WaitStatus> {
     loop {
         match wait(WaitOptions::empty()) {
@@ -127,8 +127,8 @@ fn wait_for(wanted: Pid) -> Result<WaitStatus> {
     }
 }
 
-/// Waits for the remaining children, and kills those that do not exit within `GRACE`. Returns the
-/// command lines of the killed ones.
+/// Waits for the remaining children, and kills those that do not exit within [`GRACE`]. Returns the
+/// command lines of the killed children.
 fn end_the_rest() -> Result<Vec<String>> {
     let start = Instant::now();
     let mut killed = BTreeMap::new();
@@ -180,8 +180,8 @@ fn stat_fields(stat: &str) -> Vec<&str> {
     stat.rsplit_once(") ").map_or(Vec::new(), |(_, rest)| rest.split(' ').collect())
 }
 
-/// Returns the processor time in seconds of all children that were waited for, and of their
-/// children (`cutime` and `cstime` of proc(5)).
+/// Returns the processor time in seconds of all reaped children and their reaped children (`cutime`
+/// and `cstime` of proc(5)).
 fn waited_for_s() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
     let fields = stat_fields(&stat);
@@ -189,7 +189,7 @@ fn waited_for_s() -> Result<f64> {
         let field = fields.get(index).context("/proc/self/stat is too short")?;
         field.parse().with_context(|| format!("/proc/self/stat: {field:?}"))
     };
-    // Fields 16 and 17 of the manual page; the state is field 3.
+    // These are fields 16 and 17 in proc(5); `fields` begins with field 3.
     let ticks = ticks(13)? + ticks(14)?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -14,8 +14,8 @@ pub mod unit;
 pub type Lane = &'static [Step];
 
 /// All steps. The lanes of a phase run in parallel; a phase begins when the previous one has ended.
-/// Cheap steps come first. Tests mostly wait for devices, so the other lane uses the processors
-/// meanwhile.
+/// Cheap steps come first. The tests mostly wait for devices, so a lane of other steps uses the
+/// processors meanwhile.
 pub const PHASES: &[&[Lane]] = &[
     &[&[setup::STEP, cargo_checks::FORMAT, tidy::STEP, licences::STEP]],
     &[&[build::STEP]],

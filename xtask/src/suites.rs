@@ -15,17 +15,16 @@ pub mod fsx;
 pub mod pjdfstest;
 pub mod sca_life;
 
-/// One stack of each kind, for `cargo xtask test`. In the first, the kernel passes reads and writes
-/// through; in the second they reach the daemon. The others have an observing layer, an encoding
-/// layer, and the ext2 engine.
+/// The stacks for `cargo xtask test`, one of each kind: with passthrough, without passthrough, with
+/// an observer, with a codec, and with the ext2 engine.
 const KINDS: &[&str] =
     &["fslab:null", "fslab:null:passthrough=off", "fslab:fault", "fslab:zstd", "fslab-ext2"];
 
 /// Stacks that the nightly run uses in addition to one stack for each registered layer.
 const MORE: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
 
-/// Tiers. The fsx suite does not run on them, because a test of fslab runs fsx on tiers while it
-/// archives and recalls the file.
+/// Tiers. The fsx suite does not run on them. Instead, a test of fslab runs fsx on tiers while the
+/// file is archived and recalled.
 const TIERS: &[&str] = &["fslab:tier", "fslab@xfs:tier", "fslab@btrfs:tier"];
 
 /// All suites.
@@ -53,13 +52,13 @@ pub const CARGO_BUILD: Step = Step {
     run: |context| run_quickly(&cargo_build::SUITE, context),
 };
 
-/// A suite: one file of this module.
+/// A suite. Each suite is one file of this module.
 pub struct Suite {
     /// Name in tables and options.
     pub name: &'static str,
     /// The program that must be installed, if any.
     pub program: Option<&'static str>,
-    /// The targets if none are given.
+    /// The targets for which it runs by default.
     pub over: Over,
     /// Length of the suite in `cargo xtask test`.
     pub quick: Options,
@@ -67,18 +66,18 @@ pub struct Suite {
     pub run: fn(&mut Stage, &Target, &Options) -> Result<Tally>,
 }
 
-/// The targets of a suite if none are given.
+/// The default targets of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The first of [`KINDS`], for long suites whose results hardly depend on the stack.
     FirstStack,
-    /// A stack of each kind. In the nightly run: every layer by itself, and some more stacks.
+    /// A stack of each kind. In the nightly run: each layer alone, and some more stacks.
     Stacks,
-    /// The same stacks, and tiers.
+    /// The same targets as [`Self::Stacks`], and tiers.
     StacksAndTiers,
 }
 
-/// The length of a suite, if it is not fixed.
+/// The length of a suite, if it can be chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Operations per seed.
@@ -96,7 +95,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The options of suites with a fixed length.
+    /// The options of a suite whose length is fixed.
     pub const NONE: Self = Self { operations: 0, seeds: 0, first_seed: 0 };
 }
 
@@ -118,12 +117,12 @@ pub fn targets(suite: &Suite, context: &Context, is_quick: bool) -> Result<Vec<T
     stacks.iter().map(|stack| stack.parse()).collect()
 }
 
-/// Reads the layers from the output of `fslab list --json`. Files that a layer writes go to folders
-/// next to the mount.
+/// Reads the layers from the output of `fslab list --json`, with options such that each layer
+/// writes its own files to a folder next to the mount.
 fn layers(list: &str) -> Result<Vec<String>> {
     let list: serde_json::Value = serde_json::from_str(list).context("fslab list --json")?;
     let layers = list["layers"].as_array().context("fslab list --json has no layers")?;
-    // The layer tier needs a prepared tree; see `TIERS`.
+    // The layer tier needs a tree that was prepared for it; see `TIERS`.
     let layers = layers.iter().filter(|layer| layer["name"] != "tier");
     layers.map(|layer| as_given(layer).context("a layer without a name")).collect()
 }
@@ -143,7 +142,7 @@ fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
     run(suite, &context.program(), &targets, &suite.quick)
 }
 
-/// Runs a suite over targets, each on a separate stage. A target that can't run is skipped with its
+/// Runs a suite over targets, each on a separate stage. A target that can't run is skipped with the
 /// reason. An error on one target does not stop the others.
 pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -> Result<Tally> {
     let mut tally = Tally::default();

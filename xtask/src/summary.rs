@@ -16,7 +16,7 @@ pub struct Done {
     pub tally: Tally,
 }
 
-/// Returns the summary without its last line, which is the counts of [`total`].
+/// Returns the summary without its last line, which contains the counts of [`total`].
 pub fn render(done: &[Done], elapsed: Duration) -> String {
     let total = total(done);
     [table(done, elapsed), skips(&total), failures(&total)].concat()
@@ -28,7 +28,7 @@ pub fn close(tally: &Tally) -> bool {
     tally.is_good()
 }
 
-/// Returns the results of all steps together.
+/// Returns the sum of the results of all steps.
 pub fn total(done: &[Done]) -> Tally {
     let mut total = Tally::default();
     done.iter().for_each(|step| total += step.tally.clone());
@@ -68,7 +68,7 @@ fn heading(name: &str, count: usize) -> String {
     if count == 0 { "\n".to_owned() } else { format!("\n{name} ({count}):\n") }
 }
 
-/// Adds one line of text. If a message has several lines, they are joined.
+/// Appends a message as one line of text. The lines of a longer message are joined.
 fn line(text: &mut String, words: &str) {
     let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
     let words = lines.collect::<Vec<_>>().join("; ");

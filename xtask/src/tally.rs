@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Results of a number of tests.
+/// Results of one or more tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Number of passed tests.
@@ -22,8 +22,8 @@ pub struct Skip {
     pub test: String,
     /// The reason why it did not run.
     pub reason: String,
-    /// Whether an allow-list contains the test. If so, the skip is not a failure, even if all tests
-    /// are required.
+    /// Whether an allow-list contains the test. Such a skip is not a failure, even if all tests are
+    /// required.
     pub allowed: bool,
 }
 
@@ -44,12 +44,12 @@ impl Tally {
         Self { skipped: vec![skip], ..Self::default() }
     }
 
-    /// Whether nothing failed.
+    /// Returns whether nothing failed.
     pub fn is_good(&self) -> bool {
         self.failed.is_empty()
     }
 
-    /// Turns every skip that no list allows into a failure.
+    /// Turns every skip without an entry in an allow-list into a failure.
     #[must_use]
     pub fn requiring_all(mut self) -> Self {
         let (allowed, refused) = self.skipped.into_iter().partition(|skip: &Skip| skip.allowed);
@@ -60,7 +60,7 @@ impl Tally {
         self
     }
 
-    /// Returns the counts as in the last line of `cargo xtask test`.
+    /// Returns the counts in the form of the last line of `cargo xtask test`.
     pub fn counts(&self) -> String {
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
         format!("{} passed, {failed} failed, {skipped} skipped", self.passed)

@@ -1,10 +1,10 @@
 //! A build folder in the cache, for short-lived clones (CI).
 //!
 //! Clones that build at the same time get different folders. Clones that build one after the other
-//! share one, so that only changes are compiled. Cargo compares file times, and all files of a
-//! fresh clone are new. The folder therefore keeps a list of the files it was built from, with hash
-//! and time. A file with unchanged content gets its old time back. A file with other content keeps
-//! its new time, and cargo compiles everything that depends on it.
+//! share a folder, so that only changed files are compiled. Cargo compares file times, but all
+//! files of a fresh clone are new. So the folder keeps a list of the files from which it was built,
+//! with their hashes and times. A file with unchanged content gets its old time back. A file with
+//! changed content keeps its new time, and cargo compiles everything that depends on it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -35,7 +35,7 @@ pub struct TargetSlot {
 }
 
 impl TargetSlot {
-    /// Takes the first free folder; `None` if all are in use.
+    /// Takes the first free folder; returns `None` if all are in use.
     pub fn take() -> Result<Option<Self>> {
         let parent = environment::cache()?.join("targets");
         fs::create_dir_all(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
@@ -75,11 +75,11 @@ fn prepare(folder: &Path) -> Result<()> {
     fs::write(&list, serde_json::to_vec(&sources)?).with_context(|| list.display().to_string())
 }
 
-/// The files that a folder was built from, by their paths in the clone.
+/// The files from which a folder was built, by their paths in the clone.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Sources(BTreeMap<String, Source>);
 
-/// Content and time of a file at its last known change.
+/// The hash of a file's content, and the time of its last known change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Source {
     sha256: String,

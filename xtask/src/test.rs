@@ -72,7 +72,7 @@ struct Run<'a> {
     context: Context,
     logs: PathBuf,
     only: &'a [String],
-    /// The file system for tests. It is made after setup has installed the programs that make it.
+    /// The file system for tests. It is made after the step `setup`, which installs mkfs.ext4.
     scratch: Option<Scratch>,
 }
 

@@ -1,4 +1,4 @@
-//! A step of `cargo xtask test`, and the folder in which it builds.
+//! A step of `cargo xtask test`, and the build folder of the steps.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Takes a build folder of the cache if `FSLAB_CACHE_TARGET` is set.
+    /// Uses a build folder of the cache if `FSLAB_CACHE_TARGET` is set and a folder is free.
     pub fn new() -> Result<Self> {
         if !environment::switched_on("FSLAB_CACHE_TARGET") {
             return Self::inherited();
@@ -43,7 +43,7 @@ impl Context {
         Ok(Self { _slot: Some(slot), target })
     }
 
-    /// Uses cargo's own build folder, according to its environment and configuration.
+    /// Uses the build folder that cargo's environment and configuration specify.
     pub fn inherited() -> Result<Self> {
         Ok(Self { _slot: None, target: environment::target_directory()? })
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: checks the rules that compilers and lints don't check.
 //!
-//! Each check is a pure function that returns the violations in the project's files. Next to each
-//! check, a test plants violations that the check must find. To add a check, write one file and add
+//! Each check is a pure function that returns the violations in the project's files. Each check has
+//! a test with planted violations that the check must find. To add a check, write one file and add
 //! it to [`CHECKS`].
 
 use anyhow::Result;
@@ -32,7 +32,7 @@ mod tree;
 pub use tree::Tree;
 use tree::Violation;
 
-/// The step of `cargo xtask test`.
+/// The step `tidy` of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "tidy",
     help: "file sizes, dependencies, and agreement of documents with the code",

@@ -21,8 +21,8 @@ pub struct Campaign {
 /// The settings of a new campaign.
 #[derive(Debug)]
 pub struct Freeze<'a> {
-    /// The plan. A campaign runs exactly the minimum number of rounds. The decision to add rounds
-    /// would need the measurements of all hosts.
+    /// The plan. A campaign runs exactly the plan's minimum number of rounds, because a decision to
+    /// add rounds would need the measurements of all hosts.
     pub plan: &'a Plan,
     /// The seed of all random choices.
     pub seed: u64,

@@ -3,9 +3,9 @@
 //! A campaign's plan comes from another machine, where the same path may be a different disk. So a
 //! plan contains a *role*, and only this list, which root keeps on each host, maps a role to a
 //! device. A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of
-//! `fslab compare` also apply to the device. A device whose line contains a serial number is erased
-//! whatever it contains, as with `--erase`. Without a serial number, a killed run blocks later
-//! runs, because it leaves a file system on the device.
+//! `fslab compare` also apply to the device. If its line contains a serial number, the device is
+//! erased whatever it contains, as with `--erase`. Otherwise a device with a file system is
+//! refused. So a killed run, which leaves a file system on the device, blocks later runs.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};

@@ -67,9 +67,9 @@ impl ShareRun<'_> {
     /// kill the process and to run the share again: all complete blocks in the file are used.
     ///
     /// # Errors
-    /// Fails before the first measurement if this is another build, if an input has changed, or if
-    /// a role has no device on this host. Fails later if the comparison fails or samples can't be
-    /// made durable. Blocks that were finished before the error remain valid.
+    /// Fails before the first measurement if this build may not run the campaign, if an input has
+    /// changed, or if a role has no device on this host. Fails later if the comparison fails or
+    /// samples can't be made durable. Blocks that were finished before the error remain valid.
     pub fn run(mut self, observer: &mut dyn Observer) -> Result<Done> {
         if self.allow_other_build && self.program != self.campaign.frozen().program {
             let Program { version, blake3 } = &self.program;

@@ -14,7 +14,7 @@ pub(crate) fn holds(share: Share, block: usize, workloads: usize) -> bool {
     (block + block / period) % shares == share.number as usize - 1
 }
 
-/// Both numbers must be above 0.
+/// Returns the greatest common divisor of two numbers above 0.
 fn greatest_common_divisor(one: usize, other: usize) -> usize {
     if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }

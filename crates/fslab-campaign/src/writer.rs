@@ -1,7 +1,7 @@
 //! Writes campaigns, and files that become visible only when they are complete.
 //!
-//! Hosts may share a directory over a network. So a file is written under a temporary name of its
-//! own, made durable, and then renamed.
+//! Hosts may share a directory over a network. So a file is written under a temporary name that no
+//! other process uses, made durable, and then renamed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};

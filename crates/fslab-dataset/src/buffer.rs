@@ -51,8 +51,8 @@ impl Buffer {
     /// Adds a row.
     ///
     /// # Errors
-    /// Returns a description of the first cell that does not fit its column. After an error the
-    /// buffer must not be used.
+    /// Returns a description of the problem if the number of cells is wrong or a cell does not fit
+    /// its column. After an error, the buffer must not be used.
     pub fn push(&mut self, columns: &[Column], cells: &[Cell<'_>]) -> Result<(), String> {
         if cells.len() != columns.len() {
             return Err(format!("a row has {} cells, not {}", columns.len(), cells.len()));

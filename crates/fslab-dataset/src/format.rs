@@ -1,4 +1,4 @@
-//! The types of columns and their form in Parquet, which `docs/formats/dataset.md` describes.
+//! Column types and their representation in Parquet, as described in `docs/formats/dataset.md`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use parquet::schema::types::{ColumnPath, Type};
 /// Maximum number of rows in a row group.
 pub(crate) const GROUP_ROWS: usize = 1 << 16;
 
-/// Size of the texts and lists of a row group, in bytes, at which the row group ends early.
+/// Size of the texts and lists of a row group in bytes. At this size, the row group ends early.
 pub(crate) const GROUP_LONG_BYTES: usize = 64 << 20;
 
 /// Maximum size of a text in bytes, and maximum number of values of a list.
 pub(crate) const CELL_MAX: usize = 16 << 20;
 
-/// The columns of a kind of data sets.
+/// The columns of one kind of data set.
 #[derive(Clone, Debug)]
 pub struct Schema {
     /// The kind, one of [`crate::KINDS`].
@@ -33,9 +33,9 @@ pub struct Schema {
 /// How rows are assigned to parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partition {
-    /// By [`part_of`] the inode number.
+    /// [`part_of`] computes the part from the inode number.
     Inode,
-    /// Consecutive rows.
+    /// Each part contains consecutive rows.
     Order,
 }
 
@@ -50,8 +50,9 @@ impl Partition {
     }
 }
 
-/// Returns the part that contains the rows of an inode: the finaliser of SplitMix64, modulo the
-/// number of parts.
+/// Returns the part that contains the rows of an inode.
+///
+/// The inode number is hashed by the finaliser of SplitMix64; the part is the hash modulo `parts`.
 #[must_use]
 pub fn part_of(inode: u64, parts: usize) -> usize {
     let mut mixed = (inode ^ inode >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -66,7 +67,7 @@ pub fn part_in_order(row: u64, total: u64, parts: usize) -> usize {
     (part as usize).min(parts.saturating_sub(1))
 }
 
-/// Makes the facts of a manifest.
+/// Makes the map of facts for a manifest.
 #[must_use]
 pub fn facts_of(facts: &[(&str, String)]) -> BTreeMap<String, String> {
     facts.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
@@ -115,7 +116,7 @@ pub enum Encoding {
     Dictionary,
     /// Differences, for numbers that rise or rarely repeat.
     Delta,
-    /// As they are.
+    /// The values themselves, without an encoding.
     Plain,
 }
 
@@ -141,7 +142,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the type for people.
+    /// Returns the name of the type, as users see it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -184,36 +185,37 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// Makes the cell of a number that may be unknown.
+    /// Makes a cell from an optional number; `None` becomes [`Cell::Null`].
     #[must_use]
     pub fn number(number: Option<i64>) -> Self {
         number.map_or(Self::Null, Self::Number)
     }
 
-    /// Makes the cell of a text that may be unknown.
+    /// Makes a cell from optional bytes; `None` becomes [`Cell::Null`].
     #[must_use]
     pub fn bytes(bytes: Option<&'a [u8]>) -> Self {
         bytes.map_or(Self::Null, Self::Bytes)
     }
 
-    /// Returns the number or time; `None` if it is null.
+    /// Returns the number or time; `None` for every other cell.
     #[must_use]
     pub fn to_number(self) -> Option<i64> {
         if let Self::Number(number) = self { Some(number) } else { None }
     }
 
-    /// Returns the text or bytes; `None` if it is null.
+    /// Returns the text or bytes; `None` for every other cell.
     #[must_use]
     pub fn to_bytes(self) -> Option<&'a [u8]> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 }
 
-/// A column of Parquet. A list has one for each field, and any other column has one.
+/// A Parquet column. A list is stored as one Parquet column for each field of its structs, and any
+/// other column as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     pub kind: Kind,
-    /// Definition level of a value.
+    /// Definition level of a value that is not null.
     pub defined: i16,
     /// Whether it belongs to a list.
     pub repeated: bool,
@@ -221,7 +223,7 @@ pub(crate) struct Leaf {
 }
 
 impl Column {
-    /// Returns the columns of Parquet, in order.
+    /// Returns the Parquet columns that store this column, in order.
     pub(crate) fn leaves(&self) -> Vec<Leaf> {
         let Kind::List(fields) = self.kind else {
             let path = ColumnPath::from(self.name.as_ref());
@@ -252,7 +254,7 @@ impl Column {
             .with_repetition(Repetition::REPEATED)
             .with_fields(vec![Arc::new(element)])
             .build()?;
-        // A list can always be null, so the levels of all lists have the same meaning.
+        // Every list is nullable in Parquet, so definition levels mean the same in all lists.
         Type::group_type_builder(&self.name)
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(Some(LogicalType::List))

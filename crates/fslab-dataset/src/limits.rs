@@ -1,7 +1,8 @@
 //! Checks the sizes in a Parquet file before the Parquet library allocates memory for them.
 //!
-//! The library trusts the number of row groups in a footer, and the sizes in the headers of pages.
-//! This module reads and checks both. They are structs in the compact protocol of Thrift.
+//! The library trusts the number of row groups in a footer, and the sizes in page headers. This
+//! module parses footers and page headers itself and checks these numbers. Footers and page headers
+//! are structs in Thrift's compact protocol.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,7 +37,7 @@ const DEPTH_MAX: u32 = 16;
 /// The magic number at the start and the end of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// The result of a check, with a description of the flaw.
+/// The result of a check; the error describes the flaw.
 pub(crate) type Checked<T = ()> = Result<T, String>;
 
 /// Checks the footer of a file.
@@ -67,8 +68,8 @@ pub(crate) fn check_footer(file: &File) -> Checked {
     checked.ok_or_else(|| "its footer is damaged, or lists too many row groups".to_owned())
 }
 
-/// Checks the sizes of a row group, and of all pages of the columns for whose numbers `is_read`
-/// returns `true`.
+/// Checks the sizes of a row group and of the pages in some of its columns. A column is checked if
+/// `is_read` returns `true` for its number.
 pub(crate) fn check_group(
     file: &File,
     group: &RowGroupMetaData,
@@ -145,7 +146,7 @@ impl Page {
                 (2, I32) => bytes = Some(thrift.size()?),
                 (3, I32) => stored_bytes = Some(thrift.size()?),
                 // Field 5 describes a data page of version 1, field 7 a dictionary page, and field
-                // 8 a data page of version 2. The argument is the number of the field that contains
+                // 8 a data page of version 2. The argument of `page_of_values` is the field with
                 // the encoding.
                 (5, STRUCT) => values = thrift.page_of_values(2)?,
                 (7, STRUCT) => dictionary_values = thrift.page_of_values(2)?,
@@ -172,7 +173,7 @@ const LIST: u8 = 9;
 const SET: u8 = 10;
 const STRUCT: u8 = 12;
 
-/// Reads the compact protocol of Thrift. `None` stands for invalid or missing bytes.
+/// Reads the compact protocol of Thrift. Methods return `None` if bytes are invalid or missing.
 struct Thrift<'a> {
     bytes: &'a [u8],
 }
@@ -295,7 +296,7 @@ mod tests {
     }
 
     /// Returns the header of a data page (`step` 2) or a dictionary page (`step` 4). `step` is the
-    /// difference between a field's number and that of the field before it.
+    /// distance from field 3 to the field that describes the page (5 or 7).
     fn header(bytes: i64, step: u8, values: i64, encoding: i64) -> Vec<u8> {
         let [kind, bytes, stored] = [0, bytes, 10].map(number);
         let [values, encoding] = [values, encoding].map(number);
@@ -334,7 +335,8 @@ mod tests {
         let groups = |count: &[u8]| [&[0x49, 0xfc][..], count, &[0; 70_000], &[0]].concat();
         for (footer, is_good) in [
             (vec![0], true),
-            // The list claims more row groups than it has bytes, and more than the library accepts.
+            // One list claims more row groups than it has bytes, the other more than Parquet
+            // accepts.
             (groups(&[0xff, 0xff, 0xff, 0xff, 0x07]), false),
             (groups(&[0x80, 0x80, 0x02]), false),
             (vec![0x19], false),

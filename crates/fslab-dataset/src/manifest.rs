@@ -13,8 +13,8 @@ use crate::format::Schema;
 /// The name of the manifest in the directory of a data set.
 pub const MANIFEST_FILE: &str = "manifest.json";
 
-/// The folder of the parts in the directory of a data set. SQL engines that read all files of a
-/// folder as Parquet can read it.
+/// The folder of the parts in the directory of a data set. It contains only Parquet files, because
+/// some SQL engines read all files of a folder as Parquet.
 pub const PARTS_FOLDER: &str = "parts";
 
 /// The version of the format of data sets.
@@ -123,7 +123,7 @@ impl Manifest {
     /// Checks that the caller can read rows of this kind and version. `path` is used in messages.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if they are not.
+    /// [`Error::Unfit`] if the kind, the version of the columns or the partition differs.
     pub fn check_schema(&self, path: &Path, schema: &Schema) -> Result<()> {
         let Schema { kind, version, partition, .. } = schema;
         if self.kind != *kind {
@@ -160,7 +160,7 @@ impl Manifest {
         }
         let mut rows = 0_u64;
         for (number, part) in self.parts.iter().enumerate() {
-            // Paths are fixed, so that no path in a manifest leads out of the directory or occurs
+            // Paths are fixed, so a manifest can't list a file outside its directory or list a file
             // twice.
             let needed = Part::path(self.format, number);
             if part.file != needed {
@@ -177,7 +177,8 @@ impl Manifest {
 }
 
 impl Part {
-    /// Returns the path of a part, relative to the directory of a data set of this format.
+    /// Returns the path of a part, relative to the data set's directory. The path depends on the
+    /// format.
     #[must_use]
     pub fn path(format: u32, number: usize) -> String {
         let name = format!("part-{number:05}.parquet");
@@ -188,7 +189,7 @@ impl Part {
     /// Reads the whole file in `directory`, and compares its hash with the manifest.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if the hashes differ, and I/O errors.
+    /// Returns [`Error::Unfit`] if the hashes differ. Also fails on I/O errors.
     pub fn check_hash(&self, directory: &Path) -> Result<()> {
         let path = directory.join(&self.file);
         let mut hash = blake3::Hasher::new();

@@ -1,4 +1,4 @@
-//! Names of files as text.
+//! Converts file names to printable text.
 
 use std::borrow::Cow;
 

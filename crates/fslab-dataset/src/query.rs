@@ -18,11 +18,11 @@ pub struct Query {
     pub threads: usize,
     /// The directory for temporary files.
     pub temporary: PathBuf,
-    /// The form of the answer.
+    /// The output format.
     pub output: Output,
 }
 
-/// A data set with the table name under which the statement uses it.
+/// A data set, and the table name by which the statement refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -32,13 +32,13 @@ pub struct Table {
     pub directory: PathBuf,
 }
 
-/// The form of an answer.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Output {
     /// A table for people to read.
     Table,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Comma-separated values with a header line.
     Csv,

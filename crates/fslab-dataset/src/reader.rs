@@ -1,8 +1,8 @@
 //! Reads the parts of a data set, one row group at a time.
 //!
 //! Files are untrusted. [`crate::limits`] checks the sizes in a file before the Parquet library
-//! allocates memory for them. If the library panics on a damaged file, this is reported as an error
-//! of that file.
+//! allocates memory for them. A panic of the library on a damaged file becomes an error that names
+//! the file.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -260,7 +260,8 @@ fn spread(read: Read, rows: usize) -> Option<Stored> {
         Kind::Text | Kind::Bytes => {
             let is_text = read.leaf.kind == Kind::Text;
             let is_fit = |bytes: &ByteArray| {
-                // If the Parquet library fails to read a value, it leaves the default value.
+                // The Parquet library leaves a default value in place of a value that it can't
+                // read.
                 *bytes != ByteArray::new() && (!is_text || bytes.as_utf8().is_ok())
             };
             if !read.bytes.iter().all(is_fit) {
@@ -288,7 +289,7 @@ fn place<T: Clone + Default>(values: Vec<T>, present: &[bool], rows: usize) -> O
 }
 
 /// Makes lists of structs from the columns of the structs' fields. Returns `None` if the columns do
-/// not match each other.
+/// not belong to the same lists.
 fn join(fields: &[Read], rows: usize) -> Option<Stored> {
     let first = fields.first()?;
     let levels = first.repeated.len();

@@ -21,9 +21,9 @@ pub fn read_footer(path: &Path) -> Result<ParquetMetaData> {
     Ok(reader.metadata().clone())
 }
 
-/// Checks the row groups of a part, and the headers of all pages of the columns for whose numbers
-/// in the file `is_read` returns `true`. A library that then reads these columns allocates no more
-/// memory than an undamaged part needs.
+/// Checks the sizes of the row groups of a part, and of the pages in some of its columns. A column
+/// is checked if `is_read` returns `true` for its number in the file. A library that then reads
+/// these columns allocates no more memory than an undamaged part needs.
 ///
 /// # Errors
 /// Fails if the file is damaged, if a size exceeds the limits of data sets, and on I/O errors.

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use crate::manifest::Manifest;
 
-/// Parses bytes as a manifest. The result must be an error of one line or a valid manifest. The
-/// parts of a valid manifest are in the directory, and it has the same content after it is written
-/// and read again.
+/// Parses bytes as a manifest, and checks the result. The result must be an error of one line or a
+/// valid manifest. The parts of a valid manifest must be inside the directory. Writing the manifest
+/// and parsing it again must give the same manifest.
 ///
 /// # Panics
-/// Panics if it is neither.
+/// Panics if a check fails.
 pub fn check_manifest(bytes: &[u8]) {
     let path = Path::new("manifest.json");
     let manifest = match Manifest::parse(path, bytes) {

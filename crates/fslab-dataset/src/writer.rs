@@ -45,14 +45,14 @@ pub struct Writer {
 
 struct PartWriter {
     path: PathBuf,
-    /// The path in the directory of the data set.
+    /// The path relative to the directory of the data set.
     name: String,
     file: SerializedFileWriter<HashedFile>,
     buffer: Buffer,
     rows: u64,
 }
 
-/// A file that is only appended to, with its length and hash.
+/// An append-only file, with its length and hash.
 struct HashedFile {
     file: File,
     hash: blake3::Hasher,
@@ -250,8 +250,8 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => Err(exists(to)),
-        // Some file systems do not support `RENAME_NOREPLACE`. On these, the rename could replace
-        // only an empty directory.
+        // Some file systems do not support `RENAME_NOREPLACE`. A plain rename replaces at most an
+        // empty directory.
         Err(Errno::INVAL | Errno::NOSYS) => std::fs::rename(from, to).map_err(Error::file(to)),
         Err(error) => Err(Error::file(to)(error.into())),
     }

@@ -26,8 +26,8 @@ use crate::request_timeout::Limits;
 use crate::transport::{Received, Transport};
 
 /// The error message of a mount over io_uring on a kernel without this feature.
-pub(crate) const NO_URING: &str = "the kernel does not offer FUSE over io_uring: it needs Linux 6.14 and Y in \
-                        /sys/module/fuse/parameters/enable_uring";
+pub(crate) const NO_URING: &str = "the kernel does not offer FUSE over io_uring: it needs Linux \
+                                   6.14 and Y in /sys/module/fuse/parameters/enable_uring";
 
 const NO_RESEND: &str = "-o keep needs a kernel that resends the unanswered requests of a dead \
                          daemon (Linux 6.9)";

@@ -66,17 +66,17 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
     ring.map(drop).map_err(|error| io::Error::new(error.kind(), format!("io_uring: {error}")))
 }
 
-/// The same check for a mount that can also be served through /dev/fuse. On a machine with very many
-/// processors, an idle mount would need too much memory.
+/// Checks whether this process should serve through io_uring if /dev/fuse is possible, too. On a
+/// machine with very many processors, an idle mount would need too much memory.
 ///
 /// # Errors
-/// The reason why it can't, or should not.
+/// The reason why it should not.
 pub(crate) fn check_preferred(device: &OwnedFd) -> io::Result<()> {
     let processors = processors::possible_count()?;
     if processors > PREFERRED_PROCESSORS_MAX {
         return Err(io::Error::other(format!(
-            "io_uring: this machine may have {processors} processors, and an idle mount would need up to {} \
-             KiB of memory for each",
+            "io_uring: this machine may have {processors} processors, and an idle mount would need \
+             up to {} KiB of memory for each",
             (FIRST_THREADS * IDLE_BYTES_MAX) >> 10
         )));
     }

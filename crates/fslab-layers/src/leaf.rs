@@ -41,8 +41,7 @@ pub struct LeafSpec {
 }
 
 /// A kind of leaf that another crate implements. A program that links both crates passes this
-/// description to fslab. No other program can change the
-/// files of such a leaf while it is open.
+/// description to fslab. No other program can change the files of such a leaf while it is open.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignLeaf {
     /// Description of the leaf, as shown in lists of leaves.

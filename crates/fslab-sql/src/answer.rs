@@ -28,7 +28,7 @@ const TIMES: &str = "%Y-%m-%dT%H:%M:%S%.9fZ";
 pub enum Answer<W: Write> {
     /// A table for people to read.
     Table(Box<Table<W>>),
-    /// One object a line.
+    /// One JSON object per line.
     Json(Box<JsonWriter<W, LineDelimited>>),
     /// A header line and a line for each row.
     Csv(Box<csv::Writer<W>>),
@@ -187,7 +187,7 @@ fn is_number(of: &DataType) -> bool {
     of.is_numeric()
 }
 
-/// Escapes control characters, which could change the terminal.
+/// Escapes control characters, which could change the state of the terminal.
 fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);

@@ -49,7 +49,7 @@ pub(crate) const WORKER_STACK_BYTES: usize = 64 << 20;
 pub fn run(query: &Query, output: &mut (impl Write + Send)) -> Result<()> {
     let mut written = Written { output, has_begun: false };
     match attempt(query, &mut written, Join::Hash) {
-        // A hash join can't use temporary files, but a sort-merge join can.
+        // A hash join can't use temporary files, so the query is run again with sort-merge joins.
         Err(Error::Memory { .. }) if !written.has_begun => {
             attempt(query, &mut written, Join::SortMerge)
         }
@@ -64,7 +64,7 @@ enum Join {
     SortMerge,
 }
 
-/// Records whether any output was written. If so, the query can't be run again.
+/// Records whether any output was written. After that, the query can't be run again.
 struct Written<'a, W> {
     output: &'a mut W,
     has_begun: bool,
@@ -101,12 +101,12 @@ fn on_runtime(query: &Query, output: &mut (impl Write + Send), join: Join) -> Re
         .build()
         .map_err(|source| Error::Start { what: "threads", source })?;
     let answered = catch_unwind(AssertUnwindSafe(|| runtime.block_on(answer(query, output, join))));
-    // Does not wait for tasks that are still running.
+    // This call does not wait for tasks that are still running.
     runtime.shutdown_background();
     answered.unwrap_or_else(|panic| Err(Error::Panic(text_of(&*panic))))
 }
 
-/// Returns the error of a damaged file if there is one, and otherwise the error of the engine.
+/// Returns the error of a damaged file if there is one, or else the error of the engine.
 fn named(error: Error, query: &Query) -> Error {
     if !error.may_be_damage() {
         return error;
@@ -162,7 +162,7 @@ async fn frame(query: &Query, join: Join) -> Result<DataFrame> {
 /// Returns the physical plan of a query as text, for tests.
 ///
 /// # Errors
-/// As [`run`].
+/// Fails in the same cases as [`run`].
 #[doc(hidden)]
 pub async fn plan_text(query: &Query) -> Result<String> {
     let plan = frame(query, Join::Hash).await?.create_physical_plan().await;
@@ -170,8 +170,8 @@ pub async fn plan_text(query: &Query) -> Result<String> {
     Ok(displayable(&*plan).indent(false).to_string())
 }
 
-/// Returns the memory limit for work that the engine counts. The rest of the query's memory is for
-/// work that it does not count.
+/// Returns the limit for memory that the engine counts. The rest of the query's memory is for
+/// allocations that the engine does not count.
 fn counted(query: &Query) -> u64 {
     let uncounted = UNCOUNTED_BYTES.saturating_mul(1 + query.threads as u64);
     query.memory_bytes.saturating_sub(uncounted).max(query.memory_bytes / 2)

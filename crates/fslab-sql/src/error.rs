@@ -29,7 +29,7 @@ pub enum Error {
         /// The problem, and what to do.
         what: String,
     },
-    /// The statement is not accepted.
+    /// The statement is invalid or not allowed.
     #[error("{0}")]
     Statement(String),
     /// The engine failed.
@@ -82,7 +82,7 @@ impl Error {
         }
     }
 
-    /// Whether a damaged file may be the cause.
+    /// Returns whether a damaged file may be the cause.
     pub(crate) fn may_be_damage(&self) -> bool {
         matches!(self, Self::Engine(_) | Self::Panic(_))
     }
@@ -117,7 +117,7 @@ impl Error {
                 Some(Self::DataSet(error)) => return Some(Self::Refused(error.to_string())),
                 _ => {}
             }
-            // An `io::Error` returns the wrapped error by `get_ref`, not by `source`.
+            // The error inside an `io::Error` is returned by `get_ref`, not by `source`.
             let inner = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             cause = inner.map(|inner| inner as _).or_else(|| one.source());
         }

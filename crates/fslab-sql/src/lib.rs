@@ -1,8 +1,8 @@
 //! The SQL engine of `fslab sql`: DataFusion over data sets.
 //!
 //! The program `fslab-sql` reads one [`fslab_dataset::Query`] from standard input and writes its
-//! answer to standard output. `docs/decisions/0020-sql-in-a-separate-program.md` explains why this
-//! is a program of its own.
+//! answer to standard output. `docs/decisions/0020-sql-in-a-separate-program.md` explains why the
+//! engine is in a separate program.
 
 mod answer;
 mod chain;

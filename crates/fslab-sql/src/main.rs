@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use fslab_sql::{Error, Result};
 
 fn main() -> ExitCode {
-    // A panic becomes an error of one line.
+    // Panics are caught and reported as an error of one line, so the hook prints nothing.
     std::panic::set_hook(Box::new(|_panic| {}));
     match answer() {
         Ok(()) => ExitCode::SUCCESS,

@@ -20,7 +20,7 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// Makes a pool of this many bytes.
+    /// Makes a pool of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
         let half = bytes / 2;
         let (spilling, other) = (FairSpillPool::new(half), GreedyMemoryPool::new(half));

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 /// Maximum length of a query in bytes.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Memory for the program itself, in bytes. It is added to twice the query's memory limit and to
-/// the stacks.
+/// Memory for the program itself, in bytes. The limit of the process is the sum of this, twice the
+/// query's memory limit, and the stacks.
 const BASE_BYTES: u64 = 1 << 30;
 
 /// Reads a query.
@@ -32,11 +32,11 @@ pub fn read(input: impl Read) -> Result<Query> {
     serde_json::from_slice(&text).map_err(|error| Error::Request(error.to_string()))
 }
 
-/// Restricts this process: the kernel kills it when its parent ends, and limits its memory, so that
-/// a bug in the engine can't use all memory of the machine.
+/// Restricts this process, so that a bug in the engine can't use all memory of the machine. The
+/// kernel limits the memory of the process, and kills it when its parent ends.
 ///
 /// # Errors
-/// Fails if the kernel refuses.
+/// Fails if the kernel refuses a restriction.
 pub fn restrict(query: &Query) -> Result<()> {
     let failed =
         |error: rustix::io::Errno| Error::Start { what: "with limits", source: error.into() };

@@ -45,8 +45,8 @@ pub struct DataSet {
     files: Vec<PartitionedFile>,
     statistics: Statistics,
     readers: Arc<CachedParquetFileReaderFactory>,
-    /// Whether parts with the same number contain the same inodes in all tables. Joins by inode
-    /// then need no exchange of rows between partitions.
+    /// Whether parts with the same number contain the same inodes in all tables. If so, joins by
+    /// inode need no exchange of rows between partitions.
     is_aligned: bool,
 }
 
@@ -116,7 +116,7 @@ impl DataSet {
         if checked.as_ref().is_some_and(|checked| wanted.is_subset(checked)) {
             return Ok(());
         }
-        // The footers are read again, because all of them together may need much memory.
+        // The footers are read again: keeping all of them might need much memory.
         let checks = side_by_side(self.paths.len(), threads, |number| {
             let path = &self.paths[number];
             let footer = read_footer(path)?;
@@ -129,7 +129,7 @@ impl DataSet {
         Ok(())
     }
 
-    /// Sets whether the parts of all tables correspond.
+    /// Sets whether parts with the same number contain the same inodes in all tables.
     pub fn align(&mut self, is_aligned: bool) {
         self.is_aligned = is_aligned;
     }

@@ -31,12 +31,12 @@ pub const KNOWN_EXTENSIONS: &[&str] = &[
 /// Minimum length of a key in bytes.
 const KEY_BYTES_MIN: usize = 16;
 
-/// The context string for deriving the key of this use. Other uses of the same key file yield
-/// different hashes.
+/// The context string for deriving the key. If another program uses the same key file, its hashes
+/// differ from those in traces.
 const CONTEXT: &str = "fslab 2026-11 names in traces";
 
-/// Namespaces of extended attributes. These prefixes are kept, because the kernel gives them a
-/// meaning.
+/// Namespaces of extended attributes. These prefixes are kept, because they have a meaning for the
+/// kernel.
 const ATTRIBUTE_NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"system."];
 
 /// Replaces names by keyed hashes.
@@ -48,7 +48,7 @@ impl Anonymiser {
     /// Reads the key from a file: at least 16 bytes that can't be guessed.
     ///
     /// # Errors
-    /// [`Error::Unfit`] for a shorter key, and errors of the system.
+    /// Returns [`Error::Unfit`] for a shorter key. Also fails on I/O errors.
     pub fn from_key_file(path: &Path) -> Result<Self> {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {
@@ -100,8 +100,8 @@ impl Anonymiser {
         [namespace, &self.name(&name[namespace.len()..])].concat()
     }
 
-    /// Returns the replacement for a checksum. The original checksum would reveal short texts,
-    /// because a search over all short texts could find the one with this checksum.
+    /// Returns the replacement for a checksum. The original checksum could reveal a short text,
+    /// which can be found by computing the checksums of all short texts.
     fn checksum(&self, checksum: u64, size: u64) -> u64 {
         let told = [checksum.to_le_bytes(), size.to_le_bytes()].concat();
         let hash = self.hash(&told);

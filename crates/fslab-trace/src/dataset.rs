@@ -130,7 +130,7 @@ impl Numbers {
     }
 }
 
-/// Whether the record's offset is a directory cookie, which may use all 64 bits.
+/// Returns whether the record's offset is a directory cookie, which may use all 64 bits.
 fn is_listing(record: &Record) -> bool {
     matches!(record.operation, Operation::Readdir)
 }

@@ -46,8 +46,8 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// Replaces control characters, which could change the terminal, by `\xHH`. The caller has escaped
-/// the text, so a backslash in a name is already doubled.
+/// Replaces control characters, which could change the state of the terminal, with `\xHH`. The text
+/// is already escaped, so each backslash in a name is doubled.
 fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);

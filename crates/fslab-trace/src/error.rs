@@ -14,7 +14,7 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// The system's error.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
@@ -45,7 +45,7 @@ pub enum Error {
         path: PathBuf,
         /// Number of lost records.
         records: u64,
-        /// The first reason.
+        /// The first error that caused the loss.
         reason: String,
     },
     /// A file that existed before the trace can't be created on the target of a replay.
@@ -64,13 +64,13 @@ impl Error {
         Self::Unfit { path: path.to_owned(), what: what.into() }
     }
 
-    /// Converts the system's error about a file, for `map_err`.
+    /// Returns a function for `map_err` that adds the path to an I/O error.
     pub(crate) fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source: source.into() }
     }
 
-    /// Converts a Parquet error about a segment, for `map_err`.
+    /// Returns a function for `map_err` that adds the segment's path to a Parquet error.
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
         let path = path.to_owned();
         move |source| Self::Parquet { path, source }

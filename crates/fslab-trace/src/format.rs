@@ -1,4 +1,5 @@
-//! The columns of a trace and the metadata of its segments; described in `docs/formats/trace.md`.
+//! The columns of a trace and the metadata of its segments, as described in
+//! `docs/formats/trace.md`.
 //!
 //! [`COLUMNS`] is the only list of columns: schema, writer and reader use it.
 
@@ -58,7 +59,7 @@ pub enum Kind {
     Bytes,
 }
 
-/// A value of a column, to be shown.
+/// A value of a column, for output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// An unsigned number.
@@ -92,7 +93,7 @@ impl Column {
 pub(crate) enum Cell {
     /// No value.
     Null,
-    /// A number; unsigned numbers are stored by their bits.
+    /// A number; an unsigned number is stored as the signed number with the same bits.
     Number(i64),
     /// Text or bytes.
     Bytes(Vec<u8>),
@@ -249,10 +250,10 @@ pub enum DataMode {
 }
 
 impl DataMode {
-    /// The name of every mode, in order.
+    /// The names of all modes, in order.
     pub const NAMES: &[&str] = &["none", "checksum", "full"];
 
-    /// The mode's name.
+    /// Returns the mode's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]

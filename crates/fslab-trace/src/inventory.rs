@@ -2,8 +2,8 @@
 //! the operations.
 //!
 //! If a lookup succeeds for a name that no earlier record made or removed, the file existed before
-//! the trace. Names that were only listed remain unknown. Contents are unknown, too: each file gets
-//! its recorded size and arbitrary contents.
+//! the trace. A file that was only listed, but never looked up, is not found. Contents are not
+//! recorded, so each file gets its recorded size and arbitrary contents.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -95,7 +95,7 @@ impl Inventory {
         self.nodes.iter().filter(|node| !node.names.is_empty()).count()
     }
 
-    /// Whether the trace made every file and directory that it used.
+    /// Returns whether nothing was found: the trace made every file and directory that it used.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

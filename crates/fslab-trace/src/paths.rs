@@ -1,4 +1,4 @@
-//! Paths of inodes in the tree, learnt from the records read so far.
+//! Paths of inodes, learnt from the records that were read so far.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

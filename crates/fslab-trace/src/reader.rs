@@ -1,7 +1,8 @@
 //! Reads a trace: a directory of segments, or one segment.
 //!
 //! Segments may come from untrusted sources. The sizes in them are checked before memory is
-//! allocated. A panic of the Parquet library on a damaged file becomes an error of that file.
+//! allocated. A panic of the Parquet library on a damaged file becomes an error that names the
+//! file.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +49,7 @@ impl Reader {
     /// Opens a trace, or one segment of it.
     ///
     /// # Errors
-    /// [`Error::Unfit`] for a directory without a segment, and errors of the system.
+    /// Returns [`Error::Unfit`] for a directory without a segment. Also fails on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         let status = path.metadata().map_err(Error::file(path))?;
         let segments = if status.is_dir() { segments_in(path)? } else { vec![path.to_owned()] };

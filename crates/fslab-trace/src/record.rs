@@ -75,7 +75,7 @@ pub struct Record {
     pub checksum: Option<u64>,
     /// The written data, if the trace contains it.
     pub data: Option<Vec<u8>>,
-    /// 0 for success, else the error number of Linux.
+    /// 0 for success, otherwise a Linux error number.
     pub errno: u32,
     /// Bytes read, written or copied; the offset found; the number of entries listed.
     pub result: Option<u64>,
@@ -112,9 +112,9 @@ pub mod flag {
     pub const MODIFIED_NOW: u32 = 2;
     /// `setattr`, `write`: the caller lacks CAP_FSETID.
     pub const KILL_SET_ID: u32 = 4;
-    /// `write`: append at the end that the file has at the time of the write.
+    /// `write`: append at the current end of the file.
     pub const APPEND: u32 = 8;
-    /// `fsync`, `fsyncdir`: only the data and the metadata needed to read it.
+    /// `fsync`, `fsyncdir`: sync only the data and the metadata needed to read it.
     pub const DATA_ONLY: u32 = 1;
     /// `lseek`: find the next hole, not the next data.
     pub const HOLE: u32 = 1;

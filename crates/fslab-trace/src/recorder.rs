@@ -2,7 +2,7 @@
 //!
 //! The queue is bounded and loses no record: a thread that finds the queue full waits. The writing
 //! thread is woken only when the queue has become large, because a wake-up for each record would
-//! cost more than everything else. Records that arrive slowly wait for the next save.
+//! cost more than recording it. Records that arrive slowly wait for the next save.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ pub struct Recorder {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Wakes the writing thread at the first record, when many records have arrived, and at the
-    /// end.
+    /// Wakes the writing thread when the first record arrives, when many records have arrived, and
+    /// when recording ends.
     came: Condvar,
     /// Signals that there is room in the queue again.
     room: Condvar,
@@ -155,10 +155,10 @@ impl Recorder {
         RecorderState { taken, waits, ..*self.shared.state.lock() }
     }
 
-    /// Writes everything and closes the trace. Later calls do nothing.
+    /// Writes all remaining records and closes the trace. Later calls do nothing.
     ///
     /// # Errors
-    /// [`Error::Lost`] if records were lost, and errors of the system.
+    /// Returns [`Error::Lost`] if records were lost. Also fails on I/O errors.
     pub fn finish(&self) -> Result<()> {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         self.shared.queue.lock().ended = true;
@@ -252,7 +252,8 @@ impl Scribe {
         }
     }
 
-    /// Handles a full segment that can't be written.
+    /// Handles a failed write of a full segment: waits before the next attempt, or discards the
+    /// unsaved records.
     fn can_not_finish(&mut self, error: &Error) {
         self.say_failed(error);
         if self.options.when_full == WhenFull::Wait && !self.is_ended() {

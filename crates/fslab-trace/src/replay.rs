@@ -22,8 +22,8 @@ const DIVERGENCES_MAX: usize = 20;
 
 /// Settings of a replay.
 pub struct Settings<'a> {
-    /// The user who performs all operations; changes of ownership are then skipped. Without it,
-    /// each operation is performed as the user who requested it when it was recorded, which needs
+    /// The user who performs all operations; changes of ownership are then skipped. Without this
+    /// setting, each operation is performed as the user who requested it in the trace, which needs
     /// root.
     pub owner: Option<Credentials>,
     /// Generates the written data if the trace does not contain it. The function fills the buffer,
@@ -222,7 +222,7 @@ impl<'a> Replayer<'a> {
         self.handles.newest(number).copied().ok_or(Unfit::UnknownHandle { number })
     }
 
-    /// Releases lookups on the target, at most as many as this replay has.
+    /// Releases lookup counts on the target, at most as many as this replay holds.
     fn forget(&mut self, number: Option<u64>, lookups: Option<u64>) -> Result<(), Unfit> {
         let (number, lookups) = number.zip(lookups).ok_or(Unfit::Incomplete)?;
         let Some(known) = self.inodes.oldest_mut(number) else { return Ok(()) };

@@ -2,9 +2,9 @@
 //!
 //! A Parquet file without its footer is unreadable, so an unfinished file is never visible. A
 //! segment is written under a temporary name and then renamed. While a segment fills up, it is
-//! saved at intervals under its final name; a longer version replaces it later. So readers find
-//! only complete files, whenever the writer is killed. At most the records since the last save are
-//! lost.
+//! saved at intervals under its final name, and each save replaces the one before it. So readers
+//! find only complete files, even if the writer is killed. At most the records since the last save
+//! are lost.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -37,11 +37,11 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace in an empty directory, which is made if it does not exist. The fields
+    /// Begins a trace in an empty directory, which is created if it does not exist. The fields
     /// `segment`, `lost` and `closed` of `metadata` are ignored.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if the directory is not empty, and errors of the system.
+    /// Returns [`Error::Unfit`] if the directory is not empty. Also fails on I/O errors.
     pub fn create(path: &Path, metadata: Metadata) -> Result<Self> {
         let path = std::path::absolute(path).map_err(Error::file(path))?;
         make_directory(&path)?;
@@ -77,7 +77,7 @@ impl TraceWriter {
         self.segment.push(record);
     }
 
-    /// Whether the segment has reached its maximum size.
+    /// Returns whether the segment has reached its maximum size.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.segment.is_full()
@@ -107,11 +107,11 @@ impl TraceWriter {
         self.metadata.lost
     }
 
-    /// Saves the current segment without a sync: the segment survives a kill of the process, but
-    /// perhaps not a power cut.
+    /// Saves the current segment without a sync. The segment survives a kill of the process, but
+    /// may be lost in a power cut.
     ///
     /// # Errors
-    /// Errors of the system. No record is lost then.
+    /// Fails on I/O errors. No record is lost by such a failure.
     pub fn save(&mut self) -> Result<()> {
         if self.unsaved() == 0 { Ok(()) } else { self.write(false) }
     }
@@ -119,7 +119,7 @@ impl TraceWriter {
     /// Saves the segment, makes it durable and begins the next.
     ///
     /// # Errors
-    /// Errors of the system. No record is lost then.
+    /// Fails on I/O errors. No record is lost by such a failure.
     pub fn finish_segment(&mut self) -> Result<()> {
         self.write(true)?;
         self.next_segment();
@@ -140,7 +140,7 @@ impl TraceWriter {
     /// Saves the remaining records and marks the trace as closed cleanly.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn close(&mut self) -> Result<()> {
         self.metadata.closed = true;
         self.write(true)
@@ -162,7 +162,7 @@ impl TraceWriter {
         });
         if written.is_err() {
             // Remove the incomplete file, because the disk may be full. The first error is returned
-            // even if this fails.
+            // even if the removal fails.
             rustix::fs::unlinkat(&self.directory, UNFINISHED, AtFlags::empty()).ok();
         }
         self.segment_bytes = written?;

@@ -115,10 +115,11 @@ pub fn command() -> clap::Command {
 }
 
 impl Cli {
-    /// Parses the command line, including that of `mount.fslab`, the name by which mount(8) calls
-    /// the program. Exits the process after `--help` and on a usage error.
+    /// Parses the command line, including that of `mount.fslab`, the name under which mount(8) runs
+    /// this program. Exits the process after `--help` and on a usage error.
     pub fn from_command_line() -> Self {
-        // If the completion script of a shell asks for candidates, this prints them and exits.
+        // If a shell's completion script started the program, this call prints candidates and
+        // exits.
         CompleteEnv::with_factory(command).var(completions::VARIABLE).complete();
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let parsed = command().try_get_matches_from(fstab::translate(arguments));

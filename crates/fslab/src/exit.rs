@@ -10,7 +10,7 @@ use fslab_vfs::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
-    /// Everything was done.
+    /// Success.
     Success = 0,
     /// An operation failed.
     Failure = 1,
@@ -18,7 +18,7 @@ pub enum Code {
     Usage = 2,
     /// The input can't be used: an unknown layer, a wrong key in a plan, a busy directory.
     BadInput = 3,
-    /// The machine lacks something: a tool, a privilege, a kernel feature, a free device.
+    /// The machine lacks a tool, a privilege, a kernel feature or a free device.
     Missing = 4,
     /// Everything was measured, and a gate of `--fail-if` failed.
     Regression = 5,
@@ -44,19 +44,19 @@ pub const TABLE: &[(u8, &str)] = &[
 pub struct Coded {
     /// The exit code.
     pub code: Code,
-    /// The message, in one line: what failed, where, and what to do.
+    /// The message on one line: what failed, where, and what the user can do.
     pub message: String,
 }
 
-/// Returns an error with an exit code from a function. The code is followed by a message as in
-/// `bail!`.
+/// Returns from a function with an error that has an exit code. The arguments are the code, and a
+/// message as in `bail!`.
 macro_rules! bail_as {
     ($code:ident, $($text:tt)*) => {
         return Err($crate::exit::Code::$code.error(format!($($text)*)))
     };
 }
 
-/// The error of an image that another fslab process uses.
+/// The error for an image that another fslab process uses.
 #[derive(Debug, thiserror::Error)]
 #[error("the image {image} is in use by another fslab")]
 pub struct InUse {
@@ -65,7 +65,7 @@ pub struct InUse {
 }
 
 impl Code {
-    /// Returns an error with this code and a message of one line.
+    /// Makes an error with this code and a message of one line.
     pub fn error(self, message: impl Into<String>) -> anyhow::Error {
         Coded { code: self, message: message.into() }.into()
     }
@@ -80,7 +80,7 @@ impl Code {
         Errno::from_io_error(error).map_or(Self::Failure, of_errno)
     }
 
-    /// Returns the code with this number, or [`Self::Failure`] for an unknown number.
+    /// Returns the code with this number, or [`Self::Failure`] if no code has this number.
     pub fn numbered(number: u8) -> Self {
         let codes = [Self::Success, Self::Usage, Self::BadInput, Self::Missing, Self::Regression];
         codes.into_iter().find(|code| *code as u8 == number).unwrap_or(Self::Failure)
@@ -99,7 +99,7 @@ impl Code {
     }
 }
 
-/// Returns the exit code of one error of a chain, if the error determines it.
+/// Returns the exit code of one error in a chain, if this error determines the code.
 fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
     fn of<E: Error + 'static>(
         cause: &(dyn Error + 'static),
@@ -122,7 +122,7 @@ fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
         .or_else(|| of(cause, code_of_campaign))
 }
 
-/// Whether the error means that another fslab uses the requested file or directory.
+/// Returns whether the error means that another fslab uses the requested file or directory.
 pub fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let layers = match cause.downcast_ref() {
@@ -141,7 +141,7 @@ fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     match error {
         Error::Leaf { source, .. } => Some(of_errno(source.errno())),
         Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
-        // The cause of this error determines the exit code.
+        // The exit code depends on the cause of this error.
         Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
         _ => Some(Code::BadInput),
     }
@@ -197,8 +197,8 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
     }
 }
 
-/// Returns the exit code of a system error. A named file that is missing, already exists or has the
-/// wrong type is bad input. A missing privilege is [`Code::Missing`].
+/// Returns the exit code for a system error. If a file is missing, already exists or has the wrong
+/// type, this is bad input. A missing privilege is [`Code::Missing`].
 fn of_errno(errno: Errno) -> Code {
     match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::EXIST => Code::BadInput,
@@ -220,7 +220,7 @@ fn of_age(error: &fslab_age::Error) -> Option<Code> {
     match error {
         Error::Target { .. } | Error::Volume { .. } => Some(Code::Failure),
         Error::NoProgram { .. } => Some(Code::Missing),
-        // The cause of this error determines the exit code.
+        // The exit code depends on the cause of this error.
         Error::Engine(_) => None,
         Error::Dataset(error) => Some(of_dataset(error)),
         _ => Some(Code::BadInput),
@@ -238,8 +238,8 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     use fslab_fuse::Error;
     match error {
         Error::NoDevice => Code::Missing,
-        // Only errors of fusermount3 have a text; errors of the kernel have none. Such an error
-        // means that fusermount3 is not installed, or that this user may not mount.
+        // Only errors of fusermount3 have a text; errors of the kernel have none. These kinds of
+        // error mean that fusermount3 is not installed, or that this user may not mount.
         Error::Mount { source, .. } if source.get_ref().is_some() => match source.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => Code::Missing,
             _ => Code::Failure,
@@ -306,7 +306,7 @@ pub fn one_line(error: &anyhow::Error) -> String {
     without_numbers(&line)
 }
 
-/// Removes the numbers that the standard library adds to system errors.
+/// Removes the error numbers that the standard library appends to system errors.
 fn without_numbers(line: &str) -> String {
     let mut parts = line.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -322,7 +322,7 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     let told = told.strip_prefix("error: ").unwrap_or(&told);
     let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_of_use = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
-    // clap explains how to pass a wrong option as a value, which the user did not intend.
+    // clap explains how to pass an unknown option as a value, which is not what the user intended.
     let is_advice = |line: &&str| !line.starts_with("tip: to pass ");
     let lines = lines.take_while(is_of_use).filter(is_advice);
     let line = lines.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
@@ -338,7 +338,7 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     }
 }
 
-/// Returns the called command, from the usage line of an error.
+/// Returns the command that the user ran, taken from the usage line of an error.
 fn command_of(error: &clap::Error) -> String {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     let is_name = |word: &&str| word.starts_with(|letter: char| letter.is_ascii_lowercase());

@@ -1,4 +1,4 @@
-//! The layers that are not part of fslab-layers, and the connection of the tiering engine to
+//! The layers that are not in fslab-layers, and the code that connects the tiering engine to
 //! stacks.
 
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use crate::programs::Running;
 pub const FOREIGN: &[LayerSpec] =
     &[fslab_sca::COPY, fslab_sca::UUENCODE, fslab_sca::GZIP, fslab_sca::ZSTD, fslab_sca::LZ4, TIER];
 
-/// Kinds of archives that are not part of fslab-tier.
+/// The kinds of archives that are not in fslab-tier.
 pub const FOREIGN_ARCHIVES: &[&ArchiveKindSpec] = &[&fslab_s3::SPEC];
 
 const TIER: LayerSpec = LayerSpec {
@@ -143,7 +143,7 @@ fn open(
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
     let read_only = context.leaf_options().read_only;
-    // An earlier daemon may have set the root to mode 0400 since this daemon's first check.
+    // An earlier daemon may have set mode 0400 on the root after this daemon's first check.
     if !read_only {
         let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
         opened.map_err(|error| {
@@ -167,7 +167,7 @@ fn open(
         ..home.settings()
     };
     if let Some(inherited) = &context.leaf_options().inherited {
-        // The earlier daemon handed over its open files. The locked ones are closed here, because
+        // The earlier daemon passed on its open files. Close the locked ones here, because
         // `home.open` opens and locks them again.
         for path in home.locked_files() {
             let closed = inherited.close_file(&path);
@@ -182,10 +182,10 @@ fn open(
     Ok(tier)
 }
 
-/// Returns the home that is recorded in a tree.
+/// Returns the path of the home that is recorded in a tree.
 ///
 /// # Errors
-/// The tree has no home.
+/// Fails if the tree does not belong to a tier.
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mark = Marks::of_this_process().read_tree(tree);
@@ -201,18 +201,18 @@ fn refused(what: String) -> fslab_tier::Error {
     fslab_tier::Error::Refused { what }
 }
 
-/// Returns the tree of an ordinary user's tier. The root of such a tree has mode 0400 while no
-/// engine uses it, so not even the owner can enter it.
+/// Returns the tree if it belongs to an ordinary user's tier. While no engine uses such a tree, its
+/// root has mode 0400, so not even the owner can enter it.
 pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Path> {
     let is_tier = |layer: &LayerChoice| layer.spec().name == TIER.name;
     let is_owners = Marks::of_this_process() != Marks::Trusted && layers.iter().any(is_tier);
     leaf.directory().filter(|_| is_owners).map(PathBuf::as_path)
 }
 
-/// Restores the owner's access to the root of an ordinary user's tree, as a mount requires.
+/// Restores the owner's access to the root of an ordinary user's tree, which a mount needs.
 ///
 /// # Errors
-/// The root has mode 0400 and the mount is read-only, or the file system fails.
+/// Fails if the root has mode 0400 and the mount is read-only, or if the mode can't be changed.
 pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     // If the directory can't be opened, later checks of the mount report it.
     let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
@@ -228,7 +228,7 @@ pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     opened.with_context(|| format!("can't give the owner access to {shown}"))
 }
 
-/// Sets the root of an ordinary user's tree to mode 0400 again, if no engine uses the tree.
+/// Sets the root of an ordinary user's tree to mode 0400 again, unless an engine uses the tree.
 pub fn close_owners_tree(tree: &Path) {
     let marks = Marks::of_this_process();
     let close = || -> fslab_vfs::Result<()> {
@@ -237,7 +237,7 @@ pub fn close_owners_tree(tree: &Path) {
             return Ok(());
         }
         match root.lock_tree(LockMode::Shared) {
-            // The program that uses the tree will set the mode later.
+            // The program that uses the tree sets the mode when it ends.
             Err(error) if error.errno() == Errno::BUSY => Ok(()),
             claimed => claimed.and_then(|()| closed_root::close_to_owner(&root, marks)),
         }
@@ -316,7 +316,7 @@ pub fn ended(done: fslab_tier::Result<()>) -> Event {
     }
 }
 
-/// Returns a request that is cancelled when `is_gone` is set. A thread polls this flag until the
+/// Returns a request that is cancelled once `is_gone` is set. A thread polls this flag until the
 /// returned `Arc` is dropped.
 fn cancelled_with(is_gone: &Arc<AtomicBool>) -> (Request, Arc<()>) {
     const LOOK_EVERY: Duration = Duration::from_millis(10);

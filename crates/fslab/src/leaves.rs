@@ -1,4 +1,4 @@
-//! The leaves that are not part of fslab-layers, and the connection of the ext2 engine to stacks.
+//! The leaves that are not in fslab-layers, and the code that connects the ext2 engine to stacks.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::exit::{Code, InUse};
 
-/// Maximum interval between two writes of a mounted image's changed metadata.
+/// Maximum time after which changed metadata of a mounted image is written.
 const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
 
 /// Minimum memory for metadata that can be requested, in bytes.
@@ -37,7 +37,7 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
         stability: Stability::Experimental,
     },
     scheme: "ext2:",
-    // This conversion keeps the type of the error, which determines the exit code.
+    // This conversion preserves the type of the error, on which the exit code depends.
     open: |argument, options| {
         open_leaf(argument, options)
             .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
@@ -51,7 +51,7 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
 /// The image name that stands for a new file system in memory.
 const MEMORY: &str = "memory";
 
-/// The image and the options in the text of an ext2 leaf.
+/// The image and the options that the text of an ext2 leaf specifies.
 #[derive(Debug)]
 struct Wanted<'a> {
     image: &'a Path,
@@ -67,8 +67,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Opens an ext2 leaf. With `read_only` the image is never written, not even to free orphans. It
-/// may then have features that the engine can only read.
+/// Opens an ext2 leaf. With `read_only`, the image is never written, not even to free orphans. The
+/// image may then have features that the engine can read but not write.
 fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
     let mut wanted = parse(argument)?;
     wanted.options.access_times = options.access_times;
@@ -91,8 +91,8 @@ fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem
     Ok(ext2)
 }
 
-/// Opens the image of a leaf. On a kept mount, the first daemon opens it, and each later daemon
-/// uses the descriptor of an earlier one, which has the lock.
+/// Opens the image of a leaf. On a kept mount, the first daemon opens and locks the image. Each
+/// later daemon uses the locked descriptor of an earlier daemon.
 fn open_kept_image<'a>(image: &'a Path, options: &LeafOptions) -> Result<LockedImage<'a>> {
     let Some(changes) = &options.changes else {
         return LockedImage::open(image, options.read_only);
@@ -113,15 +113,15 @@ fn open_kept_image<'a>(image: &'a Path, options: &LeafOptions) -> Result<LockedI
             LockedImage::of_locked(image, left)
         }
     };
-    // This copy is never closed, because the next daemon needs it if this one fails.
+    // This copy is never closed, because the next daemon needs it if this daemon fails.
     std::mem::forget(opened.file.try_clone().context("can't keep the image open")?);
     Ok(opened)
 }
 
-/// Checks that the present user can write to a leaf, and that no other program uses its image.
+/// Checks that the current user can write to a leaf, and that no other program uses its image.
 ///
 /// # Errors
-/// The leaf can't be written, or its image is in use.
+/// Fails if the leaf can't be written, or if its image is in use.
 pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
     match leaf {
         Leaf::Directory(path) => check_writable(path),
@@ -133,10 +133,10 @@ pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
     }
 }
 
-/// Checks that the present user can make files in a directory.
+/// Checks that the current user can create files in a directory.
 ///
 /// # Errors
-/// The directory can't be written, or the path is not a directory.
+/// Fails if the directory can't be written, or if the path is not a directory.
 pub fn check_writable(directory: &Path) -> Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let access = Access::WRITE_OK | Access::EXEC_OK;
@@ -150,8 +150,8 @@ pub fn check_writable(directory: &Path) -> Result<()> {
     })
 }
 
-/// Makes a new file system in memory, which exists until the mount ends. Its default size is 4 GiB,
-/// because only used blocks need memory.
+/// Makes a new file system in memory, which exists until the mount ends. Its default size is 4 GiB;
+/// only used blocks need memory.
 fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     const SIZE: u64 = 4 << 30;
     let device = Arc::new(MemoryDevice::new(wanted.size.unwrap_or(SIZE)));
@@ -163,8 +163,8 @@ fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     Ok(Ext2::open(device, wanted.options.clone())?)
 }
 
-/// Returns the image, and the options after its question mark. If a file with the whole text as its
-/// name exists, there are no options.
+/// Splits the text of an ext2 leaf into the image and the options after its question mark. If a
+/// file is named like the whole text, there are no options.
 pub fn image_and_options(argument: &str) -> (&Path, Option<&str>) {
     let whole = Path::new(argument);
     let parts = argument.split_once('?').filter(|_| !whole.exists());
@@ -215,17 +215,17 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Option<()> {
     Some(())
 }
 
-/// Limits the memory for metadata: half for changed, half for unchanged metadata. Returns `None` if
-/// `bytes` is below [`CACHE_MIN`].
+/// Limits the memory for metadata: one half for changed metadata, one for unchanged. Returns `None`
+/// if `bytes` is below [`CACHE_MIN`].
 fn set_cache(options: &mut VolumeOptions, bytes: u64) -> Option<()> {
     let half = usize::try_from(bytes / 2).ok().filter(|half| *half as u64 >= CACHE_MIN / 2)?;
     (options.dirty_bytes_max, options.clean_bytes_max) = (half, half);
     Some(())
 }
 
-/// Returns the default cache size, a sixteenth of the machine's memory within the default bounds. A
-/// directory lists names in hash order. If its metadata exceeds the cache, changing its files in
-/// this order reads and writes a block for each name.
+/// Returns the default cache size: a sixteenth of the machine's memory, within the default bounds.
+/// Directories list names in hash order. If programs change files in this order and the metadata
+/// exceeds the cache, each name causes a read and a write of a block.
 fn cache_bytes() -> u64 {
     (memory_bytes() / 16).clamp(CACHE_DEFAULT_MIN, CACHE_DEFAULT_MAX)
 }
@@ -244,7 +244,7 @@ pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     Ok(ext2)
 }
 
-/// Names the image in an error.
+/// Adds the image to an error.
 fn or_say_where(opened: fslab_ext2::Result<Ext2>, image: &Path) -> Result<Ext2> {
     opened.with_context(|| image.display().to_string())
 }
@@ -270,8 +270,8 @@ pub struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Parses `IMAGE`, `IMAGE@OFFSET` or `IMAGE@OFFSET+LENGTH`, with sizes such as `1MiB` or in
-    /// bytes. If a file with the whole text as its name exists, the result is that file.
+    /// Parses `IMAGE`, `IMAGE@OFFSET` or `IMAGE@OFFSET+LENGTH`; sizes are like `1MiB` or in bytes.
+    /// If a file is named like the whole text, the result is this file.
     pub fn parse(image: &'a Path) -> Self {
         let whole = Self { file: image, start: 0, length: None };
         let text = image.to_str().filter(|_| !image.exists());
@@ -285,7 +285,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// An image or device that this process has locked. Two engines that write to the same image would
+/// An image or device that this process has locked. Two engines that write to one image would
 /// destroy it.
 pub struct LockedImage<'a> {
     image: &'a Path,
@@ -298,7 +298,7 @@ impl<'a> LockedImage<'a> {
     /// Opens and locks an image or device.
     ///
     /// # Errors
-    /// The image does not exist, can't be opened, or is in use by another process.
+    /// Fails if the image does not exist, can't be opened, or is in use by another process.
     pub fn open(image: &'a Path, read_only: bool) -> Result<Self> {
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -318,10 +318,10 @@ impl<'a> LockedImage<'a> {
         Self { image, part, file, is_new: false }.locked(read_only)
     }
 
-    /// Opens and locks an image for writing. Creates an empty file if it does not exist.
+    /// Opens and locks an image for writing. If the file does not exist, creates an empty one.
     ///
     /// # Errors
-    /// The same errors as [`open`](Self::open).
+    /// Fails in the same cases as [`open`](Self::open).
     pub fn open_or_create(image: &'a Path) -> Result<Self> {
         let created = File::options().read(true).write(true).create_new(true).open(image);
         match created {
@@ -334,12 +334,12 @@ impl<'a> LockedImage<'a> {
         }
     }
 
-    /// Uses a descriptor of the image that has the lock.
+    /// Uses a descriptor of the image that already has the lock.
     fn of_locked(image: &'a Path, file: OwnedFd) -> Self {
         Self { image, part: Part::parse(image), file: file.into(), is_new: false }
     }
 
-    /// Whether [`open_or_create`](Self::open_or_create) created the file.
+    /// Returns whether [`open_or_create`](Self::open_or_create) created the file.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -366,11 +366,11 @@ impl<'a> LockedImage<'a> {
         self.file.set_len(bytes).with_context(shown)
     }
 
-    /// Returns the image as a device of its present length. The device keeps the lock.
+    /// Returns the image as a device of the current length. The device keeps the lock.
     ///
     /// # Errors
-    /// The image is neither a regular file nor a block device, or the chosen part extends past its
-    /// end.
+    /// Fails if the image is neither a regular file nor a block device, or if the chosen part
+    /// extends past its end.
     pub fn device(&self) -> Result<SliceDevice<FileDevice>> {
         let shown = self.image.display();
         let file =
@@ -389,13 +389,13 @@ impl<'a> LockedImage<'a> {
 /// Opens and locks an image or device.
 ///
 /// # Errors
-/// The same errors as [`LockedImage::open`].
+/// Fails in the same cases as [`LockedImage::open`] and [`LockedImage::device`].
 pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevice>> {
     LockedImage::open(image, read_only)?.device()
 }
 
-/// Starts a thread that writes back changes regularly, even if no program syncs. The thread exits
-/// after the file system is dropped.
+/// Starts a thread that writes changes to the image regularly, even if no program syncs. The thread
+/// exits after the file system is dropped.
 fn write_back_from_time_to_time(ext2: &Arc<Ext2>) -> Result<()> {
     let ext2: Weak<Ext2> = Arc::downgrade(ext2);
     let work = move || loop {

@@ -1,5 +1,5 @@
-//! The `fslab` command: parses its arguments, runs one subcommand, and turns an error into one line
-//! and an exit code.
+//! The `fslab` command: parses its arguments and runs one subcommand. An error becomes one line and
+//! an exit code.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Standard output: the text that a command prints.
 //!
 //! A reader may close the pipe early (`fslab ... | head -1`). The command then discards its
-//! remaining output, but still completes its work. After any other write error the command fails,
-//! even if `say!` ignored the error.
+//! remaining output, but completes its work. After any other write error, the command fails, even
+//! if `say!` ignored the error.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ const WIDTH_MIN: u16 = 30;
 /// The first write error.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line. Prints nothing after a write error, which [`ended`] reports.
+/// Prints a line. After a write error, prints nothing; [`ended`] reports the error.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::output::print(format_args!("{}\n", format_args!($($text)*)))
@@ -36,13 +36,14 @@ pub fn print(text: impl Display) {
     }
 }
 
-/// Whether a write to standard output failed, for example because the reader closed the pipe.
+/// Returns whether a write to standard output failed, for example because the reader closed the
+/// pipe.
 pub fn has_failed() -> bool {
     FAILURE.get().is_some()
 }
 
 /// Escapes a line for terminals. Control characters, which file names may contain, become `\xNN`.
-/// Each backslash is then doubled, unless the line already has such escapes.
+/// Backslashes are then doubled, unless the line already contains such escapes.
 pub fn harmless(line: &str) -> Cow<'_, str> {
     if !line.contains(char::is_control) {
         return Cow::Borrowed(line);
@@ -81,13 +82,13 @@ pub fn print_figures(mut table: Table) {
     print_table(&table);
 }
 
-/// Whether the user allows colour: the variable `NO_COLOR` forbids it.
+/// Returns whether the user allows colour. The environment variable `NO_COLOR` forbids it.
 pub fn may_have_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Prints a table without trailing blanks. If no terminal reports its width, the variable `COLUMNS`
-/// sets the width. The default is [`WIDTH`].
+/// Prints a table without trailing blanks. Its width is that of the terminal or, without a
+/// terminal, the environment variable `COLUMNS`. The default is [`WIDTH`].
 pub fn print_table(table: &Table) {
     let mut table = table.clone();
     if !may_have_colour() {

@@ -1,4 +1,4 @@
-//! Finds the program that a process runs, from /proc.
+//! Finds the program of a process in /proc.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use fslab_tier::{Program, Programs};
 
-/// The kernel appends this to the path of a removed file, for example after an upgrade.
+/// The text that the kernel appends to the path of a removed file, for example after an upgrade.
 const REMOVED: &str = " (deleted)";
 
 /// The programs of this machine.
@@ -14,7 +14,7 @@ pub struct Running;
 
 impl Programs for Running {
     /// Returns the program of a process or thread. FUSE requests contain the number of a thread,
-    /// but a program's name is that of its first thread.
+    /// but the name of a program is that of its first thread.
     fn of(&self, pid: u32) -> Option<Program> {
         let status = text(&format!("/proc/{pid}/status")).ok()?;
         let first = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim();
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// The kernel truncates this name to 15 bytes, within its last character.
+    /// The kernel truncates this name to 15 bytes, which cuts its last character.
     #[test]
     fn program_whose_name_is_cut_in_a_character_is_known() {
         let scratch = tempfile::tempdir().unwrap();

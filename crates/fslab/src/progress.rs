@@ -40,7 +40,7 @@ pub struct Progress {
 
 /// The state that is shared with the thread that shows the progress.
 struct Shared {
-    /// The action on each file, such as "verified".
+    /// The word for what is done with each file, such as "verified".
     done: &'static str,
     bar: ProgressBar,
     has_lines: bool,
@@ -55,7 +55,7 @@ pub struct Within {
 struct Counts {
     files: u64,
     bytes: u64,
-    /// Completed bytes of files in progress.
+    /// Completed bytes of each file in progress.
     under_way: HashMap<PathBuf, u64>,
     last: PathBuf,
     /// The total numbers of files and bytes, if known.
@@ -99,26 +99,26 @@ impl Counts {
     }
 }
 
-/// Formats the remaining time at the rate so far, after a comma; empty if it is unknown. If no
-/// round of the work begins after `limit`, the work ends at about this time at the latest.
+/// Formats the remaining time at the rate so far, with a comma before it; empty if it is unknown.
+/// After `limit`, no round of the work begins, so the work then ends at about this time.
 pub fn shown_time_left(passed: Duration, done: u64, all: u64, limit: Option<Duration>) -> String {
     let Some(left) = time_left(passed, done, all) else { return String::new() };
     match limit.map(|limit| limit.saturating_sub(passed)) {
-        // The last round has begun, and may take any time.
+        // The last round has begun. Its duration is unknown.
         Some(Duration::ZERO) => String::new(),
         Some(most) if most < left => format!(", about {} left", units::rough(most)),
         _ => format!(", {} left", units::rough(left)),
     }
 }
 
-/// Returns the remaining time at the rate so far; `None` if nothing was done yet.
+/// Returns the remaining time at the rate so far; `None` if nothing is done yet.
 fn time_left(passed: Duration, done: u64, all: u64) -> Option<Duration> {
     let rest = all.saturating_sub(done) as f64 / done as f64;
     Duration::try_from_secs_f64(passed.as_secs_f64() * rest).ok()
 }
 
 impl Shared {
-    /// Redraws the progress line on a terminal; elsewhere prints a line at most every
+    /// Redraws the progress line on a terminal. Without a terminal, prints a line at most every
     /// [`INTERVAL`].
     fn show(&self) {
         let mut counts = self.counts.lock();
@@ -150,20 +150,20 @@ impl Progress {
         progress
     }
 
-    /// Whether the progress is shown at all.
+    /// Returns whether the progress is shown at all.
     #[must_use]
     pub fn is_seen(&self) -> bool {
         self.shared.has_lines || !self.shared.bar.is_hidden()
     }
 
-    /// Sets the total; the remaining time is shown from now on.
+    /// Sets the total. From now on, the remaining time is shown.
     pub fn expect(&self, files: u64, bytes: u64) {
         let mut counts = self.shared.counts.lock();
         counts.total = Some((files, bytes));
         counts.begun = Instant::now();
     }
 
-    /// Returns a handle for the progress within files. [`Self::add`] counts a completed file.
+    /// Returns a handle for the progress within files. Call [`Self::add`] for each completed file.
     #[must_use]
     pub fn within(&self) -> Within {
         Within { shared: Arc::clone(&self.shared) }

@@ -1,14 +1,14 @@
-//! The sockets on which the daemons of mounts answer requests. They are in a directory that only
-//! their user can enter.
+//! The sockets on which the daemons of mounts answer requests. The sockets are in a directory that
+//! only their user can enter.
 //!
-//! The directory is `/run/fslab` for root, `/run/user/UID/fslab` for others, and `/tmp/fslab-UID`
-//! if these can't be used. It does not depend on the environment, which may differ between client
-//! and daemon.
+//! The directory is `/run/fslab` for root, and `/run/user/UID/fslab` for other users. If it can't
+//! be used, the directory is `/tmp/fslab-UID`. The directory does not depend on environment
+//! variables, which may differ between client and daemon.
 //!
 //! The name of a socket contains the device number of its mount, which is unique among the current
 //! mounts. After an unmount, a new mount may get this number while the earlier daemon is still
-//! writing back. A daemon therefore removes a name only if it still refers to the daemon's own
-//! socket. Every process locks the directory while it creates or removes names.
+//! writing back data. So a daemon removes a socket only if the name still refers to its own socket.
+//! Every process locks the directory while it creates or removes names.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -27,14 +27,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const SUFFIX: &str = ".sock";
 
-/// Maximum time in which a daemon must accept a connection.
+/// Time limit for a daemon to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Connects to the socket of a daemon.
 ///
 /// # Errors
-/// Errors of connect(2). `WouldBlock` if the queue of waiting connections is full for
-/// [`CONNECT_MAX`], for example because the daemon was stopped by SIGSTOP.
+/// Returns the errors of connect(2). The error is `WouldBlock` if the queue of connections is full
+/// for [`CONNECT_MAX`], for example because the daemon was stopped by SIGSTOP.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     connect_within(path, CONNECT_MAX)
 }
@@ -49,7 +49,7 @@ fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Raises this process's soft limit of open files to the hard limit.
+/// Raises this process's soft limit on open files to the hard limit.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -58,11 +58,11 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// A socket of a mount; removed when dropped.
+/// A socket of a mount. It is removed when dropped.
 pub struct Socket {
     path: PathBuf,
-    /// A descriptor of the socket that this process made; the name may refer to another socket by
-    /// now. While the descriptor is open, no other file gets the inode number of the socket.
+    /// A descriptor of this process's socket. By now, the name may refer to another socket. While
+    /// the descriptor is open, no other file gets the inode number of this socket.
     itself: OwnedFd,
 }
 
@@ -72,7 +72,7 @@ impl Socket {
     /// leftover.
     ///
     /// # Errors
-    /// The socket can't be made.
+    /// Fails if the socket can't be created.
     pub fn listen(
         directory: &Path,
         device: (u32, u32),
@@ -81,8 +81,8 @@ impl Socket {
         let path = directory.join(socket_name(device, what));
         let listen = || -> io::Result<_> {
             let beside = directory.join(format!(".{}", std::process::id()));
-            // The directory is locked from here on, because a bound socket that does not listen yet
-            // looks like a leftover.
+            // Lock the directory first: a bound socket that does not listen yet looks like a
+            // leftover.
             let _names = lock_names(directory)?;
             match fs::remove_file(&beside) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -98,10 +98,10 @@ impl Socket {
     }
 
     /// Makes a socket, and starts a thread that answers its clients one after another. Only
-    /// requests of the mounting user and of root are answered.
+    /// requests from root and from the user who mounted are answered.
     ///
     /// # Errors
-    /// The socket or the thread can't be made.
+    /// Fails if the socket or the thread can't be created.
     pub fn answer(
         directory: &Path,
         device: (u32, u32),
@@ -145,15 +145,15 @@ fn open_itself(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Locks a directory until the returned file is dropped. Other processes then neither create nor
-/// remove names of sockets in it.
+/// Locks a directory until the returned file is dropped. Meanwhile, other processes neither create
+/// nor remove sockets in it.
 fn lock_names(directory: &Path) -> io::Result<File> {
     let directory = File::open(directory)?;
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
     Ok(directory)
 }
 
-/// Removes a name if it still refers to the open socket. Returns whether it was removed.
+/// Removes a name if it still refers to the open socket. Returns whether the name was removed.
 fn remove_if_still(path: &Path, itself: &OwnedFd) -> io::Result<bool> {
     let _names = lock_names(path.parent().unwrap_or(Path::new("/")))?;
     let named = match open_itself(path) {
@@ -168,7 +168,7 @@ fn remove_if_still(path: &Path, itself: &OwnedFd) -> io::Result<bool> {
     Ok(is_still)
 }
 
-/// Returns the possible directories for the sockets of a user's mounts, the preferred one first.
+/// Returns the possible directories for the sockets of a user's mounts, in order of preference.
 fn places_of(uid: u32) -> [PathBuf; 2] {
     let run = if uid == 0 { "/run".into() } else { PathBuf::from(format!("/run/user/{uid}")) };
     [run.join("fslab"), PathBuf::from(format!("/tmp/fslab-{uid}"))]
@@ -177,22 +177,23 @@ fn places_of(uid: u32) -> [PathBuf; 2] {
 /// The request for the counters of a mount's layers.
 pub const COUNTS: &str = "";
 
-/// The request for the final result of a daemon's write-back, which `fslab umount` sends.
+/// The request of `fslab umount` for the final result of a daemon.
 pub const ENDING: &str = "ending";
 
-/// Returns the name of a mount's socket for one of these requests, or for the service of a layer.
+/// Returns the name of a mount's socket. `what` is one of these requests, or the service of a
+/// layer.
 fn socket_name(device: (u32, u32), what: &str) -> String {
     let dot = if what.is_empty() { "" } else { "." };
     format!("{}-{}{dot}{what}{SUFFIX}", device.0, device.1)
 }
 
-/// Returns the user who mounted.
+/// Returns the user ID of the user who mounted.
 pub fn owner_of(mount: &MountEntry) -> u32 {
     let owner = mount.option("user_id").and_then(|uid| uid.parse().ok());
     owner.unwrap_or_else(|| rustix::process::geteuid().as_raw())
 }
 
-/// Whether the daemon of a mount answers the present user.
+/// Returns whether the daemon of a mount answers the current user.
 pub fn may_ask_daemon(mount: &MountEntry) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || own.as_raw() == owner_of(mount)
@@ -202,7 +203,7 @@ pub fn may_ask_daemon(mount: &MountEntry) -> bool {
 /// the user who mounted.
 ///
 /// # Errors
-/// The present user is neither root nor the user who mounted.
+/// Fails if the current user is neither root nor the user who mounted.
 pub fn find_socket(
     mount: &MountEntry,
     shown: impl std::fmt::Display,
@@ -220,11 +221,11 @@ pub fn find_socket(
     Ok(directories.map(|place| place.join(&name)).find(|socket| socket.exists()))
 }
 
-/// Returns the directory for sockets of the present user, and creates it if needed. Removes
+/// Returns the directory for sockets of the current user, and creates it if needed. Removes
 /// leftovers of killed daemons from it.
 ///
 /// # Errors
-/// No private directory exists, and none can be made.
+/// Fails if no private directory exists and none can be created.
 pub fn prepare() -> Result<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let places = places_of(uid);
@@ -248,8 +249,8 @@ fn make(place: &Path) -> bool {
     }
 }
 
-/// Whether `place` is a directory (not a symbolic link) that only this user may enter. In /tmp,
-/// anybody may have made a directory of this name.
+/// Returns whether `place` is a directory (not a symbolic link) that only this user may enter. In
+/// /tmp, any user may have created a directory of this name.
 fn is_private(place: &Path, uid: u32) -> bool {
     fs::symlink_metadata(place)
         .is_ok_and(|status| status.is_dir() && status.uid() == uid && status.mode() & 0o077 == 0)
@@ -260,7 +261,7 @@ fn remove_leftovers(place: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(place)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // The name of a socket that did not get its final name begins with a dot.
+        // A socket that did not get its final name has a name that begins with a dot.
         let is_socket = name.ends_with(SUFFIX) || name.starts_with('.');
         let leftover = if is_socket { leftover(&path)? } else { None };
         if let Some(leftover) = leftover
@@ -273,7 +274,7 @@ fn remove_leftovers(place: &Path) -> std::io::Result<()> {
 }
 
 /// Returns the socket with this name if no process listens on it. The socket is opened before it is
-/// tested, so that a new socket that takes this name during the test is not returned.
+/// tested. So a new socket that takes this name during the test is not returned.
 fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
     let itself = match open_itself(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -305,7 +306,8 @@ mod tests {
         assert!(!is_private(&link, uid));
     }
 
-    /// A daemon stopped by SIGSTOP accepts no connection, and the kernel queues only a few.
+    /// A stopped daemon accepts no connections, and the kernel queues only a few. Connecting must
+    /// then fail, not hang.
     #[test]
     fn connecting_to_a_daemon_that_accepts_nothing_ends() {
         let scratch = tempfile::tempdir().unwrap();
@@ -328,8 +330,8 @@ mod tests {
         assert!(!accepted.is_empty(), "no connection can wait");
     }
 
-    /// The daemon of the first mount is still writing back when another mount gets its device
-    /// number.
+    /// While the daemon of the first mount is still writing back data, another mount gets its
+    /// device number.
     #[test]
     fn dropped_socket_does_not_remove_its_reused_name() {
         let scratch = tempfile::tempdir().unwrap();
@@ -343,8 +345,8 @@ mod tests {
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 
-    /// A mount reuses the name of a leftover just after another process found that it has no
-    /// listener.
+    /// Another process finds that nobody listens on a leftover socket. Just afterwards, a mount
+    /// reuses its name.
     #[test]
     fn reused_name_of_a_leftover_socket_is_not_removed() {
         let scratch = tempfile::tempdir().unwrap();
@@ -357,7 +359,7 @@ mod tests {
         drop(living);
     }
 
-    /// Another mount looks for leftovers between the bind and the listen of a new socket.
+    /// Between the bind and the listen of a new socket, another process looks for leftovers.
     #[test]
     fn socket_between_bind_and_listen_is_not_removed() {
         let scratch = tempfile::tempdir().unwrap();

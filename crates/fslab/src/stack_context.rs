@@ -1,4 +1,4 @@
-//! The services that the program provides to layers: a clock, and unpredictable random numbers.
+//! The services that this program provides to layers, such as unpredictable random numbers.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ impl RandomSource for KernelRandom {
             match getrandom(&mut bytes, GetRandomFlags::empty()) {
                 Ok(count) if count == bytes.len() => return u64::from_ne_bytes(bytes),
                 Ok(_) | Err(Errno::INTR) => {}
-                // getrandom(2) (Linux 3.17) returns up to 256 bytes in full once its pool is
-                // initialised.
+                // Once its pool is initialised, getrandom(2) (Linux 3.17) always returns all
+                // requested bytes, if they are at most 256.
                 Err(error) => unreachable!("the kernel gives no random numbers: {error}"),
             }
         }

@@ -1,4 +1,4 @@
-//! Formats numbers, sizes and times for people, and parses durations.
+//! Formats numbers, sizes and times as readable text, and parses durations.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ pub fn counted(count: u64, what: &str) -> String {
     counted_as(count, what, &format!("{what}s"))
 }
 
-/// Formats a number with its noun, which is `more` unless the number is 1.
+/// Formats a number with its noun: `one` for the number 1, otherwise `more`.
 pub fn counted_as(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
 
-/// Formats how long ago a time was, in one unit: "3 h ago".
+/// Formats how long ago a time was, in one unit, for example "3 h ago".
 pub fn ago(time: jiff::Timestamp) -> String {
     let seconds = jiff::Timestamp::now().duration_since(time).as_secs().max(0);
     let units = [("d", 86_400), ("h", 3600), ("min", 60)];
@@ -49,10 +49,10 @@ pub fn rough(duration: Duration) -> String {
     }
 }
 
-/// Parses a duration such as `10m` or `1.5s`; a bare number means seconds.
+/// Parses a duration such as `10m` or `1.5s`. A bare number means seconds.
 ///
 /// # Errors
-/// The text is not a duration. The error is a message for the user.
+/// Fails if the text is not a duration. The error is a message for the user.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
     fslab_vfs::parse_duration(&with_unit)

@@ -1,6 +1,6 @@
-//! `cargo xtask cluster sql`: the changes between two large snapshots, counted by Ballista on two
-//! nodes, by DuckDB, by `fslab sql` and by `fslab age diff`. All must find the same counts. Then
-//! Ballista counts again while one of its executors is killed, and once more after a restart.
+//! `cargo xtask cluster sql`: counts the changes between two large snapshots. Ballista on two
+//! nodes, DuckDB, `fslab sql` and `fslab age diff` must find the same counts. Then Ballista counts
+//! again while one of its executors is killed, and once more after a restart.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::{environment, process};
 
 const ROLE: &str = include_str!("ballista.sh");
 
-/// The version of Ballista that belongs to the DataFusion of `fslab-sql`.
+/// The version of Ballista that uses the same DataFusion as `fslab-sql`.
 const VERSION: &str = "55.0.0";
 
 const PROGRAMS: [&str; 3] = ["ballista-scheduler", "ballista-executor", "ballista-cli"];
@@ -31,11 +31,12 @@ const KILLED: &str = "n2";
 /// Time limit of each program that counts.
 const QUERY_MOST: Duration = Duration::from_secs(3600);
 
-/// Time limit of the query during which an executor is killed. The scheduler notices after 30 s
-/// that the executor has ended.
+/// Time limit of the query during which an executor is killed. The scheduler notices the loss of an
+/// executor only after 30 s.
 const KILLED_MOST: Duration = Duration::from_secs(180);
 
-/// Counts in DuckDB; arguments: SQL text, directories of both data sets, memory limit in MiB.
+/// A script that counts with DuckDB. Its arguments are the SQL text, the directories of both data
+/// sets, and the memory limit in MiB.
 const DUCKDB: &str = "
 import duckdb, json, sys
 sql, before, after, memory = sys.argv[1:]
@@ -77,7 +78,7 @@ fn cluster() -> Result<Cluster> {
     Cluster::of_user("cluster-sql")
 }
 
-/// The counts of a diff.
+/// The counts of a diff, by name.
 type Counts = BTreeMap<String, i64>;
 
 impl Args {
@@ -139,7 +140,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// Builds and installs the programs, all of them optimised.
+    /// Builds and installs optimised programs.
     fn prepare() -> Result<Self> {
         if !setup::install(setup::Purpose::Sql)?.is_empty() {
             bail!("a requirement is missing");
@@ -178,7 +179,7 @@ struct Query {
 }
 
 impl Query {
-    /// Counts by `fslab age diff`.
+    /// Counts the changes with `fslab age diff`.
     fn by_fslab(&self, programs: &Programs) -> Result<Counts> {
         let mut diff = Command::new(&programs.fslab);
         diff.args(["age", "diff", "--json"]).args(&self.sets);
@@ -189,7 +190,7 @@ impl Query {
         Ok(counts)
     }
 
-    /// Counts by `fslab sql` and DuckDB, and compares with `wanted`.
+    /// Counts the changes with `fslab sql` and DuckDB. The counts must equal `wanted`.
     fn by_others(&self, programs: &Programs, wanted: &Counts) -> Result<()> {
         let [before, after] = &self.sets;
         ensure!(programs.engine.is_file(), "{} is missing", programs.engine.display());
@@ -204,7 +205,7 @@ impl Query {
         equal("DuckDB", &measure("DuckDB", &mut duckdb)?, wanted)
     }
 
-    /// Counts on two nodes, and again while one of them is killed.
+    /// Counts the changes with Ballista on two nodes, and again while one of them is killed.
     fn on_ballista(
         &self,
         cluster: &Cluster,
@@ -229,7 +230,7 @@ impl Query {
             );
         }
         self.kill_in_the_middle(cluster, programs, elapsed, wanted)?;
-        // After the loss of an executor, the scheduler may have no more room for tasks.
+        // A scheduler that lost an executor may have too few slots for tasks.
         cluster.end_all()?;
         self.start(cluster, groups, programs)?;
         let mut again = self.ballista_query(cluster, programs)?;
@@ -256,8 +257,8 @@ impl Query {
         Ok(())
     }
 
-    /// Kills an executor after half of the time that the query takes. The query may end with an
-    /// error, or not end within a time limit, but it must not give other counts.
+    /// Kills an executor after half of the query's usual time. The query may then fail or exceed
+    /// its time limit, but it must not return other counts.
     fn kill_in_the_middle(
         &self,
         cluster: &Cluster,
@@ -317,14 +318,13 @@ fn equal(name: &str, found: &Counts, wanted: &Counts) -> Result<()> {
     Ok(())
 }
 
-/// Returns the bytes that an executor has written to disk because its memory was used up, according
-/// to its log.
+/// Returns the bytes that an executor has written to disk for lack of memory, according to its log.
 fn spilled(log: &str) -> u64 {
     let numbers = log.split("spilled ").skip(1).filter_map(|rest| rest.split_once(" bytes"));
     numbers.filter_map(|(number, _)| number.parse::<u64>().ok()).sum()
 }
 
-/// Runs a program that prints its counts as JSON; prints its time and memory.
+/// Runs a program that prints its counts as JSON. Prints its duration and peak memory.
 fn measure(name: &str, command: &mut Command) -> Result<Counts> {
     measure_within(name, command, QUERY_MOST)
 }
@@ -353,7 +353,7 @@ fn measure_within(name: &str, command: &mut Command, limit: Duration) -> Result<
     counts(&text).with_context(|| format!("{name} printed: {}", text.trim()))
 }
 
-/// Returns the largest peak of resident memory of a process and its children, in KiB.
+/// Returns the highest peak of resident memory among a process and its descendants, in KiB.
 fn peak_memory_kib(process: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -378,13 +378,13 @@ fn counts(text: &str) -> Result<Counts> {
 
 /// A control group for each executor, which limits its memory.
 struct Groups {
-    /// The path without the `-` and the name of the node.
+    /// The start of each group's path; `-` and the name of the node follow.
     prefix: PathBuf,
     is_version_1: bool,
 }
 
 impl Groups {
-    /// Returns the only groups of this machine, which may not exist yet.
+    /// Returns the groups of this machine, which may not exist yet. Their names are fixed.
     fn of_machine() -> Self {
         let (first, second) = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup");
         let is_version_1 = Path::new(first).is_dir();
@@ -411,7 +411,7 @@ impl Groups {
         path.into()
     }
 
-    /// Returns the peak of the memory of an executor, in bytes. It includes the page cache.
+    /// Returns the peak memory of an executor in bytes, including the page cache.
     fn peak(&self, name: &str) -> Result<u64> {
         let file = if self.is_version_1 { "memory.max_usage_in_bytes" } else { "memory.peak" };
         let text = fs::read_to_string(self.path(name).join(file))?;
@@ -436,7 +436,7 @@ impl Groups {
 mod tests {
     use super::spilled;
 
-    /// The lines are those of Ballista 55.0.0.
+    /// The log lines were printed by Ballista 55.0.0.
     #[test]
     fn spilled_bytes_of_a_log_are_summed() {
         let log = "WARN writer: Sort shuffle spill: job=1 stage=0 input_partition=0 spilled \

@@ -13,8 +13,8 @@ use super::nodes::{wait_at_most, wait_for};
 use super::slurm::Slurm;
 use crate::{environment, process};
 
-/// A plan with four targets and the second copy of one, two workloads and eight rounds: 80 cells,
-/// or 64 without that copy. It uses real mounts and in-process file systems.
+/// A plan with four targets, two workloads and eight rounds. With a second copy of one target it
+/// has 80 cells, otherwise 64. It uses real mounts and in-process file systems.
 const PLAN: &str = r#"
 name = "two nodes"
 seed = 37
@@ -144,7 +144,8 @@ fn attempts(campaign: &Path) -> Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// The seed, position, operations and bytes of each sample, by target, workload, phase and round.
+/// The seed, position, operations and bytes of each sample; the key has workload, round, target and
+/// phase.
 type Cells = BTreeMap<String, Vec<String>>;
 
 /// Adds the samples in the complete blocks of a samples file to `cells`.
@@ -164,7 +165,7 @@ fn cells(file: &Path, cells: &mut Cells) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the campaign has the same cells as the comparison, without duplicates.
+/// Checks that the campaign has the same samples as the comparison, without duplicates.
 fn compare_cells(serial: &Path, campaign: &Path) -> Result<()> {
     let (mut expected, mut found) = (Cells::new(), Cells::new());
     cells(serial, &mut expected)?;

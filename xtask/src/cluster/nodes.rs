@@ -1,5 +1,6 @@
 //! A cluster on one machine: a controller and two nodes. Each has its own network, host name, mount
-//! and process namespaces. When the first process of a node exits, the kernel kills the others.
+//! and process namespaces. When the first process of a node exits, the kernel kills the node's
+//! other processes.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -21,7 +22,7 @@ const CONTROLLER: &str = "ctl";
 pub const NODES: [(&str, &str); 3] =
     [(CONTROLLER, "10.217.0.1"), ("n1", "10.217.0.2"), ("n2", "10.217.0.3")];
 
-/// The time limit for steps that take a second on an idle machine.
+/// The time limit for steps that need about a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A cluster, identified by its state directory.
@@ -30,7 +31,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns this user's only cluster with a name.
+    /// Returns this user's cluster with the given name.
     pub fn of_user(name: &str) -> Result<Self> {
         Ok(Self { state: environment::cache()?.join(name) })
     }
@@ -61,8 +62,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts all nodes of a prepared cluster. Each runs the shell commands in `role`, with the
-    /// variables `state`, `name` and `address`, until they end.
+    /// Starts all nodes of a prepared cluster. Each node runs the shell commands in `role`, which
+    /// can use the variables `state`, `name` and `address`. A node ends with its commands.
     pub fn start_all(&self, role: &str) -> Result<()> {
         fs::write(self.state.join("role.sh"), role)?;
         fs::write(self.state.join("node.sh"), NODE)?;
@@ -86,7 +87,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops all nodes and keeps their logs. Tries every node and returns the first error.
+    /// Stops all nodes and keeps their logs. After an error, still stops the other nodes; returns
+    /// the first error.
     pub fn end_all(&self) -> Result<()> {
         NODES.map(|(name, _)| self.kill(name)).into_iter().collect()
     }
@@ -103,10 +105,10 @@ impl Cluster {
     }
 
     /// Kills all processes of a node at once, as in a power failure. An interrupt does not end the
-    /// wait, so that no process remains.
+    /// wait, so no process is left behind.
     pub fn kill(&self, name: &str) -> Result<()> {
         let Some(outer) = self.process(name) else { return Ok(()) };
-        // The kernel kills the other processes of a namespace together with its first process.
+        // When a namespace's first process is killed, the kernel kills the others.
         for pid in self.first_process(name).into_iter().chain([outer]) {
             match kill_process(pid, Signal::KILL) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
@@ -116,8 +118,8 @@ impl Cluster {
         wait("the node's processes have exited", || Ok(self.process(name).is_none()), || false)
     }
 
-    /// Returns a command that runs a program on the controller, in the current directory; the
-    /// arguments of the program follow.
+    /// Returns a command that runs a program on the controller, in the current directory. The
+    /// caller adds the program's arguments.
     pub fn command(&self, program: &str) -> Result<Command> {
         let pid = self.first_process(CONTROLLER).context("the cluster is not running")?;
         let mut command = Command::new("nsenter");
@@ -147,7 +149,7 @@ impl Cluster {
         wait_for("a node has started", || Ok(self.first_process(name).is_some()))
     }
 
-    /// Returns the command for ip(8) in the controller's network.
+    /// Returns a command that runs ip(8) in the controller's network namespace.
     fn in_network(&self) -> Result<Command> {
         let pid = self.first_process(CONTROLLER).context("the controller has ended")?;
         let mut command = Command::new("nsenter");
@@ -155,8 +157,8 @@ impl Cluster {
         Ok(command)
     }
 
-    /// Returns the process outside a node's namespaces, if it is running. It is identified by its
-    /// number and by the state directory in its arguments, because process numbers are reused.
+    /// Returns the process that unshare(1) started for a node, if it is running. Process numbers
+    /// are reused, so the state directory must also be among the process's arguments.
     fn process(&self, name: &str) -> Option<Pid> {
         let text = fs::read_to_string(self.state.join(name).join("pid")).ok()?;
         let number: i32 = text.trim().parse().ok()?;
@@ -166,7 +168,7 @@ impl Cluster {
         Pid::from_raw(number).filter(|_| is_ours)
     }
 
-    /// Returns the first process inside a node's namespaces.
+    /// Returns the first process inside a node's process namespace.
     fn first_process(&self, name: &str) -> Option<Pid> {
         let outer = self.process(name)?.as_raw_nonzero();
         let text = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).ok()?;
@@ -178,12 +180,12 @@ fn as_bytes(path: &Path) -> Option<&[u8]> {
     path.to_str().map(str::as_bytes)
 }
 
-/// Waits for a condition, up to the default limit. A signal also ends the wait.
+/// Waits for a condition, up to the default time limit. A signal also ends the wait.
 pub fn wait_for(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
     wait(what, is_so, process::interrupted)
 }
 
-/// Waits for a condition, up to the default limit. `must_end` can end the wait early.
+/// Waits for a condition, up to the default time limit. `must_end` can end the wait early.
 pub fn wait(
     what: &str,
     is_so: impl Fn() -> Result<bool>,
@@ -192,7 +194,7 @@ pub fn wait(
     wait_within(PATIENCE, what, is_so, must_end)
 }
 
-/// Waits for a condition, up to the given limit. A signal also ends the wait.
+/// Waits for a condition, up to the given time limit. A signal also ends the wait.
 pub fn wait_at_most(most: Duration, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
     wait_within(most, what, is_so, process::interrupted)
 }

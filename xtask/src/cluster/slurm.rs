@@ -23,7 +23,7 @@ pub struct Slurm {
 }
 
 impl Slurm {
-    /// Returns the only cluster of this user.
+    /// Returns this user's Slurm cluster.
     pub fn of_user() -> Result<Self> {
         Ok(Self { nodes: Cluster::of_user("cluster")? })
     }
@@ -42,7 +42,7 @@ impl Slurm {
         started.with_context(|| format!("logs are in {}", self.nodes.state().display()))
     }
 
-    /// Returns the command for a program of Slurm on the controller, in the current directory.
+    /// Returns a command that runs a Slurm program on the controller, in the current directory.
     pub fn command(&self, program: &str) -> Result<Command> {
         let mut command = self.nodes.command("env")?;
         command.arg(format!("SLURM_CONF={}", self.configuration().display())).arg(program);

@@ -1,9 +1,9 @@
 //! The command blocks of a page.
 //!
-//! A fence of `sh` contains commands. In a fence of `console`, lines that begin with `$ ` are
-//! commands. The other lines are their output, which is compared with the real output (see
-//! [`output`](super::output)). A block marked `sh,slow` takes minutes, and CI skips it. Comments
-//! directly before a fence control its block. Readers do not see them:
+//! A code block of the language `sh` contains commands. In a block of the language `console`, lines
+//! that begin with `$ ` are commands. The other lines are their output, which is compared with the
+//! real output (see [`output`](super::output)). A block marked `sh,slow` takes minutes, and CI
+//! skips it. Comments directly before a block control it. Readers do not see them:
 //!
 //! ```text
 //! <!-- not here: REASON -->      the block is not run, because ...
@@ -21,7 +21,7 @@ pub struct Block {
     pub line: usize,
     /// Whether the block is run.
     pub kind: Kind,
-    /// Commands before the block, its own commands, and those after it.
+    /// The commands to run: those of `before`, the block's own, and those of `after`.
     pub commands: String,
     /// The lines of output to compare.
     pub output: Vec<String>,
@@ -30,11 +30,11 @@ pub struct Block {
 /// Whether a block is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// In every run.
+    /// The block is always run.
     Quick,
-    /// In every run except CI.
+    /// The block is run by `cargo xtask guide`, but not in CI.
     Slow,
-    /// Never, for this reason.
+    /// The block is never run, for this reason.
     NotHere(String),
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The number of a line and the error in it.
+/// The number of an invalid line, and the error.
 type Wrong = (usize, String);
 
 /// Returns the blocks of a page's text.

@@ -1,9 +1,9 @@
 //! Compares the output shown on a page with the real output of its commands.
 //!
-//! The lines of the page must occur in the real output, in the same order. Sizes, times and other
-//! numbers may differ, because all numbers are treated as equal. All units are treated as equal
-//! too, and so are all runs of blanks. A line that ends in `...` matches all lines that begin with
-//! its text.
+//! The lines of the page must occur in the real output, in the same order. Figures (sizes, times
+//! and other numbers) may differ: any number matches any other number, and any unit matches any
+//! other unit. Runs of blanks match too. A line that ends in `...` matches all lines that begin
+//! with its text.
 
 /// The end of an abbreviated line of a page.
 const CUT: &str = "...";
@@ -23,7 +23,7 @@ fn is_left_out(line: &str) -> bool {
     line.trim().is_empty() || line.trim() == CUT
 }
 
-/// Returns a line with `#` for each figure and its unit, and with one blank for each run of blanks.
+/// Returns a line with `#` for each number and its unit, and with one blank for each run of blanks.
 fn without_figures(line: &str) -> String {
     const UNITS: [&str; 11] = ["B", "KiB", "MiB", "GiB", "TiB", "ns", "us", "ms", "s", "min", "h"];
     let mut words = Vec::<String>::new();

@@ -13,19 +13,20 @@ use crate::process::Output;
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// Printed before each block; shows the block at which the shell ended.
+/// The text that the script prints before each block. It shows at which block the script ended.
 const MARK: &str = "@@ block ";
 
 /// The first line of a script, which makes it stop at the first failure.
 const STRICT: &str = "set -eu -o pipefail\n";
 
-/// Lines of output in the report of a failure.
+/// Number of output lines in the report of a failure.
 const LINES_TOLD: usize = 15;
 
-/// Folders of the machine in which pages may make files. Each page has its own.
+/// Folders of the machine in which pages may make files. Each page gets an empty one.
 const OWN: [&str; 2] = ["mnt", "srv"];
 
-/// Folders of the machine over which each page gets a writable layer of its own.
+/// Folders of the machine to which pages may write. Each page gets its own writable layer over
+/// them.
 const OVERLAID: [&str; 2] = ["etc", "usr/sbin"];
 
 /// Runs blocks in order until one fails. The failure contains the end of the output.
@@ -42,7 +43,7 @@ pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Tally> {
     judge(page, blocks, &process::output(&mut command)?)
 }
 
-/// Returns the result of a script that [`script_of`] made.
+/// Returns the tally for the output of a script that [`script_of`] made.
 pub fn judge(page: &str, blocks: &[&Block], ended: &Output) -> Result<Tally> {
     let reached = ended.stdout.matches(MARK).count();
     if ended.status.success() {
@@ -85,8 +86,8 @@ pub fn script_of(blocks: &[&Block]) -> String {
     text
 }
 
-/// Appends a line of commands. `set -e` does not stop the script if a command before `&&` fails.
-/// Therefore the exit status of such a line is checked.
+/// Appends a line of commands. `set -e` does not stop the script if a command before `&&` fails, so
+/// the exit status of a line with `&&` is checked.
 fn push_command(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');

@@ -21,10 +21,10 @@ use crate::{environment, guide, process};
 /// The tutorial whose commands are run.
 const TUTORIAL: &str = "docs/guide/src/tutorials/compressing.md";
 
-/// The folder of the trial in the minimal Debian.
+/// The folder for the packages and scripts of the trial, in the minimal Debian.
 const PLACE: &str = "srv/trial";
 
-/// Files that the administrator makes. The package must keep them in every case.
+/// Files of the administrator. The package must never remove them.
 const OWN: [&str; 4] = [
     "etc/fslab",
     "etc/fslab/files.conf",
@@ -126,7 +126,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Runs all steps until one fails. The later steps need the earlier ones.
+    /// Runs the steps until one fails. Each step needs those before it.
     fn run(&self, older: &str, current: &str) -> Result<Tally> {
         let mut tally = Tally::default();
         let steps: [(&str, Step<'_>); 6] = [
@@ -206,7 +206,7 @@ impl Trial<'_> {
         let lower = self.machine.run(&format!("cat /home/{USER}/lower/lines"))?;
         ensure!(lower == "removed\n", "the file in the lower directory contains {lower:?}");
         self.machine.run("sleep 1")?;
-        // The links of enabled units remain until the purge, for a later installation.
+        // Links of enabled units remain until the purge, for a reinstallation.
         self.nothing_remains(|line| line.contains(" not-found "))?;
         for name in OWN {
             ensure!(self.machine.root().join(name).exists(), "/{name} was removed");

@@ -12,7 +12,7 @@ use crate::{environment, process};
 /// Unit of `Installed-Size`, in bytes.
 const SIZE_UNIT_BYTES: u64 = 1024;
 
-/// The data of a package for its control files.
+/// The facts about a package that its control files contain.
 pub struct Facts<'a> {
     /// Version with Debian revision.
     pub version: &'a str,
@@ -22,7 +22,7 @@ pub struct Facts<'a> {
     pub libc: &'a str,
 }
 
-/// Writes the control files of a package whose other files are complete.
+/// Writes the control files. All other files of the package must already exist.
 pub fn write_all(facts: &Facts<'_>, tree: &Path) -> Result<()> {
     let root = environment::workspace_root();
     let documents = tree.join("usr/share/doc/fslab");
@@ -42,8 +42,8 @@ pub fn write_all(facts: &Facts<'_>, tree: &Path) -> Result<()> {
     write(&tree.join("DEBIAN/md5sums"), process::capture(&mut command)?.as_bytes())
 }
 
-/// Returns a property of the last commit, in a format of `git log`. The package contains the time
-/// of the commit instead of the current time, so that packages of one commit are identical.
+/// Returns a property of the last commit, in a format of `git log`. The package contains the
+/// commit's time, not the current time, so that packages of the same commit are identical.
 pub fn last_commit(format: &str) -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(environment::workspace_root());
@@ -84,7 +84,7 @@ fn changelog(version: &str, maintainer: &str, date: &str) -> String {
     )
 }
 
-/// Returns the licence. In Debian, the text of the Apache License is in a common file.
+/// Returns the text of the licences. Debian has the Apache License in a common file.
 fn copyright(root: &Path) -> Result<String> {
     let mit = fs::read_to_string(root.join("LICENSE-MIT")).context("LICENSE-MIT")?;
     Ok(format!(
@@ -103,8 +103,8 @@ fn files_below(tree: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Returns the size as Debian counts it: whole units for each regular file, and one unit for each
-/// other entry.
+/// Returns the installed size as Debian counts it: a regular file takes whole units, and every
+/// other entry takes one unit.
 fn installed_size(tree: &Path, files: &[String]) -> Result<u64> {
     let mut size = 0;
     for name in files {

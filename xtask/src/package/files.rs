@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::process;
 
 /// Compresses a file with gzip, without a time stamp, so that equal inputs give identical packages.
-/// gzip appends the `.gz` of `to`.
+/// The name of `to` must end in `.gz`.
 pub fn compress(from: &Path, to: &Path) -> Result<()> {
     compress_text(&fs::read_to_string(from).with_context(|| from.display().to_string())?, to)
 }

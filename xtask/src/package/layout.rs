@@ -21,7 +21,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
 ];
 
-/// Symbolic links in the documentation folder, and their targets. The pages refer to these paths.
+/// Symbolic links in the documentation folder, and their targets. The documents refer to these
+/// paths.
 const LINKS: [(&str, &str); 3] = [
     ("plans", "../../fslab/plans"),
     ("LICENSE-APACHE", "../../common-licenses/Apache-2.0"),
@@ -34,7 +35,7 @@ const REVISION: &str = "-1";
 /// Revision of a package that dpkg treats as older than one with [`REVISION`].
 const OLDER: &str = "~older-1";
 
-/// Which of two packages of a program is made. They differ only in their versions.
+/// The age of a package. Packages of the same program differ only in their versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
     /// The package with the current version.
@@ -43,7 +44,7 @@ pub enum Age {
     Older,
 }
 
-/// Lays out the package in a folder. Returns its name with version and architecture.
+/// Lays out the package in a folder. Returns the package's name, with version and architecture.
 pub fn lay_out(fslab: &Path, age: Age, tree: &Path) -> Result<String> {
     let program = install(fslab, &tree.join("usr/bin/fslab"), 0o755)?;
     for helper in HELPERS {
@@ -55,7 +56,7 @@ pub fn lay_out(fslab: &Path, age: Age, tree: &Path) -> Result<String> {
         let script = process::capture(Command::new(fslab).args(["completions", shell]))?;
         write(&tree.join(path), script.as_bytes())?;
     }
-    // Systemd units, and the scripts that dpkg runs.
+    // Install systemd units, and the scripts that dpkg runs.
     install_all("packaging/systemd", &tree.join("usr/lib/systemd/system"), 0o644)?;
     install_all("packaging/debian", &tree.join("DEBIAN"), 0o755)?;
     install_all("packaging/lintian", &tree.join("usr/share/lintian/overrides"), 0o644)?;
@@ -70,15 +71,15 @@ pub fn lay_out(fslab: &Path, age: Age, tree: &Path) -> Result<String> {
     Ok(format!("fslab_{version}_{architecture}"))
 }
 
-/// Strips the program. Symbols are only for debuggers and make up most of the file. If `strip` is
-/// not installed, they are kept.
+/// Strips the program. Its symbols are needed only by debuggers and make up most of the file. They
+/// are kept if `strip` is not installed.
 fn strip(program: &Path) -> Result<()> {
     let Some(tool) = environment::find_tool("strip") else { return Ok(()) };
     process::capture(Command::new(tool).arg("--strip-unneeded").arg(program)).map(drop)
 }
 
-/// Installs the manual pages of the program, and those of the mount helpers, which include the
-/// pages of `fslab mount` and `fslab umount`.
+/// Installs the manual pages of the program and of the mount helpers. A helper's page includes the
+/// page of `fslab mount` or `fslab umount`.
 fn manuals(fslab: &Path, tree: &Path) -> Result<()> {
     let pages = tempfile::tempdir()?;
     process::capture(Command::new(fslab).arg("man").arg(pages.path()))?;
@@ -106,11 +107,11 @@ fn install_all(folder: &str, to: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Installs the plans and the documents. No program reads them, because `fslab` contains the plans
-/// and the claims of papers. Users may copy and change them.
+/// Installs the plans and the documents for users, who may copy and change them. The program does
+/// not read these files, because it contains the plans and the claims of papers itself.
 ///
-/// The guide is installed as Markdown and not as a built book. Its pages are readable, its links
-/// work, and making the package needs no further tools.
+/// The guide is installed as Markdown and not as a built book: its pages are readable, its links
+/// work, and making the package needs no other tools.
 fn documents(tree: &Path) -> Result<()> {
     let root = environment::workspace_root();
     let to = tree.join("usr/share/doc/fslab");
@@ -126,7 +127,8 @@ fn documents(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file is README.md, a page that it links to, a picture, or a paper's list of claims.
+/// Returns whether a file is README.md, a page that README.md links to, a picture, or a paper's
+/// list of claims.
 fn is_document(path: &str) -> bool {
     const PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
     let of_guide = [".md", ".png", ".svg"].iter().any(|end| path.ends_with(end));
@@ -134,8 +136,8 @@ fn is_document(path: &str) -> bool {
     PAGES.contains(&path) || path.starts_with("docs/") && of_guide || of_paper
 }
 
-/// Returns the oldest version of the C library that has every versioned symbol which the program
-/// needs.
+/// Returns the oldest version of the C library that the program can run with. It is the newest
+/// version among the symbols that the program needs.
 fn libc(program: &[u8]) -> String {
     const PREFIX: &[u8] = b"GLIBC_2.";
     let minors = program.windows(PREFIX.len() + 2).filter(|window| window.starts_with(PREFIX));

@@ -1,6 +1,6 @@
-//! Tests the package. dpkg installs it below a folder with a separate database. The installed
-//! program runs in a mount namespace, in which the package's files appear at their final paths.
-//! Then dpkg removes the package. The machine's own files and packages do not change.
+//! Tests the package. dpkg installs it below a folder with a separate package database. The
+//! installed program runs in a mount namespace, in which the package's files appear at their final
+//! paths. Then dpkg removes the package. The machine's own files and packages do not change.
 
 use std::fs;
 use std::path::Path;
@@ -38,8 +38,8 @@ const FILES: [&str; 22] = [
 ];
 
 /// A script that runs in a mount namespace with the package's files in `/usr`. It tests the
-/// version, the manual page, the completions, both types with which mount(8) finds the helper, and
-/// both forms of umount(8).
+/// version, the manual page, the completions, the two file system types for which mount(8) runs the
+/// helper, and two forms of umount(8).
 const USE: &str = r#"
 set -eu
 mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
@@ -64,8 +64,8 @@ done
 "#;
 
 /// A script that runs in a second mount namespace with the package's files in `/usr`. If systemd is
-/// installed, it must accept the units. Their commands run as systemd would run them, with the
-/// example configuration of a mount.
+/// installed, it must accept the units. The script runs the units' commands as systemd would, with
+/// the example configuration of a mount.
 const SERVE: &str = r#"
 set -eu
 mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
@@ -146,7 +146,7 @@ fn dpkg(tree: &Path) -> Command {
     let mut command = Command::new("dpkg");
     command.arg(format!("--root={}", tree.display())).env("PATH", path());
     // Run the package's scripts without chroot, because there is no shell below the folder. The
-    // scripts check whether they work on the machine itself.
+    // scripts check that they do not run on the machine itself.
     command.arg("--force-script-chrootless");
     command.arg(format!("--log={}", tree.join("dpkg.log").display()));
     command

@@ -29,7 +29,7 @@ const BOTH: &[Package] = &[
     package("mergerfs", "mergerfs", "comparisons with mergerfs are skipped"),
 ];
 
-/// Packages for the trial of fslab's own package.
+/// Packages for testing fslab's own Debian package.
 const PACKAGE: &[Package] = &[
     package("mmdebstrap", "mmdebstrap", "the package is not tested in a clean Debian"),
     package("lintian", "lintian", "the package is not checked against Debian's rules"),
@@ -151,7 +151,8 @@ fn names(packages: &[&'static Package]) -> Vec<&'static str> {
     packages.iter().map(|package| package.name).collect()
 }
 
-/// Tries the existing package lists first, because fetching new ones takes longer than installing.
+/// Installs packages. Tries the existing package lists first, because fetching new ones takes
+/// longer than installing.
 fn apt_install(packages: &[&'static Package]) -> Result<()> {
     println!("setup: installing {}", names(packages).join(" "));
     let install = || apt_get(&[&["install"], names(packages).as_slice()].concat());
@@ -162,8 +163,7 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.args(["-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    // With this runlevel, packages do not start their daemons. Tests that need a daemon start it
-    // themselves.
+    // At this runlevel, packages do not start their daemons. A test that needs a daemon starts it.
     command.env("RUNLEVEL", "1");
     process::capture(&mut command).map(drop)
 }

@@ -1,5 +1,5 @@
-//! Installs cargo-nextest, which runs the tests: a published program if there is one for this
-//! machine, or else a build from source.
+//! Installs cargo-nextest, which runs the tests. Uses a published program if there is one for this
+//! machine; otherwise builds the program from source.
 
 use std::process::Command;
 
@@ -18,8 +18,8 @@ const PUBLISHED: Published = Published {
     sha256: "76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968",
 };
 
-/// Installs the program if it is missing or has another version. If that fails, returns it as
-/// missing.
+/// Installs the program if it is missing or has another version. If the installation fails, returns
+/// the program as missing.
 pub fn install() -> Result<Option<Missing>> {
     if is_installed()? {
         return Ok(None);

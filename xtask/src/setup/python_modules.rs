@@ -1,5 +1,5 @@
 //! Installs Python modules with which tests read fslab's files. They are in a separate environment
-//! in the cache, so that the system's Python does not change.
+//! in the cache, so the system's Python does not change.
 
 use std::process::Command;
 
@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use super::Missing;
 use crate::{environment, process};
 
-/// Two other implementations of Parquet.
+/// Two other implementations of Parquet, as Python modules.
 const MODULES: &[&str] = &["duckdb", "pyarrow"];
 
-/// Makes the environment if a module is missing. If that fails, returns the modules as missing.
+/// Makes the environment if a module is missing. If this fails, returns the modules as missing.
 pub fn install() -> Result<Option<Missing>> {
     let import = format!("import {}", MODULES.join(", "));
     if python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()) {

@@ -46,8 +46,8 @@ pub fn install() -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Returns the path of the file that records the hash of a program's installed package. Asking the
-/// program for its version would take seconds.
+/// Returns the path of the file that records the hash of a program's installed package. The file is
+/// used because a program takes seconds to print its version.
 fn note(store: &Published) -> Result<PathBuf> {
     Ok(environment::tools()?.join(format!("{}.sha256", store.program)))
 }

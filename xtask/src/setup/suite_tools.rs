@@ -12,7 +12,7 @@ const SUITE_TOOLS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")
 
 /// Builds the missing tools. Returns those that could not be built.
 pub fn install() -> Result<Vec<Missing>> {
-    // Reads cargo's own list and the disk instead of running the program. This needs no network and
+    // cargo's list and the disk are read, instead of running the program. This needs no network and
     // little time.
     let folder = environment::tools()?;
     let listed = fs::read_to_string(folder.join(".crates.toml")).unwrap_or_default();
@@ -30,7 +30,7 @@ pub fn install() -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Whether cargo's list of installed programs contains this version of a tool.
+/// Returns whether cargo's list of installed programs contains this version of a tool.
 fn lists(list: &str, name: &str, version: &str) -> bool {
     list.lines().any(|line| line.starts_with(&format!("\"{name} {version} (")))
 }

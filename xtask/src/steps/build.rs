@@ -1,5 +1,5 @@
 //! Step `build`: compiles all tests, and the program with the same features. The other steps run
-//! these programs.
+//! these tests and this program.
 
 use std::path::PathBuf;
 
@@ -29,13 +29,14 @@ fn run(context: &Context) -> Result<Tally> {
     Ok(Tally::pass())
 }
 
-/// Returns the path of the list of test programs, with which nextest runs them without asking cargo
-/// again.
+/// Returns the path of the list of test programs. With this list, nextest runs the programs without
+/// calling cargo again.
 pub fn binaries(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("test-programs.json")
 }
 
-/// Returns the path of cargo's metadata of the workspace, which nextest needs for the same purpose.
+/// Returns the path of cargo's metadata of the workspace. With this file, nextest need not call
+/// cargo.
 pub fn metadata_of_cargo(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("workspace.json")
 }
@@ -47,9 +48,9 @@ pub fn release(context: &Context) -> Result<PathBuf> {
     Ok(context.target_directory().join("release/fslab"))
 }
 
-/// Builds the program as [`STEP`] does, for a command that runs without that step, and returns its
-/// path. A build of the program alone would use other features of its dependencies and compile them
-/// all again.
+/// Builds the program like [`STEP`] and returns its path, for a command that runs without that
+/// step. Building only the program would enable other features of its dependencies and compile all
+/// of them again.
 pub fn program(context: &Context) -> Result<PathBuf> {
     (STEP.run)(context)?;
     Ok(context.program())

@@ -82,8 +82,8 @@ impl Allowed {
         Ok(Self { licences, targets })
     }
 
-    /// Returns the problems of foreign packages that are compiled but not allowed, from the output
-    /// of `cargo metadata`.
+    /// Returns a problem for each foreign package that is compiled but whose licence is not
+    /// allowed. `metadata` is the output of `cargo metadata`.
     fn refused(&self, metadata: &Value) -> Result<Vec<String>> {
         let nodes = metadata["resolve"]["nodes"]
             .as_array()

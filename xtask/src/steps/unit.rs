@@ -1,7 +1,7 @@
 //! Step `unit`: runs every test of the workspace, each in its own process, and counts the results.
 //!
 //! A test that can't run here appends a line `SKIP <test>: <reason>` to the file in the variable
-//! `FSLAB_SKIP_LOG` (see docs/guide/src/how-to/test-fslab.md). The test harness can't report
+//! `FSLAB_SKIP_LOG` (see docs/guide/src/how-to/test-fslab.md). Rust's test harness can't report
 //! skipped tests and counts such a test as passed; this module corrects the count. A random test
 //! appends its name to the file in the variable `FSLAB_SEED_LOG`. `xtask/random-tests.txt` must
 //! list exactly these names.
@@ -26,8 +26,8 @@ pub const STEP: Step = Step {
 /// The tests that draw a seed, one per line: binary and name.
 const RANDOM_TESTS: &str = include_str!("../../random-tests.txt");
 
-/// Tests per processor that run at the same time: more than one, because most wait for devices and
-/// daemons.
+/// Number of tests that run at the same time, per processor. It is above one, because most tests
+/// wait for devices and daemons.
 const TESTS_A_PROCESSOR: usize = 2;
 
 fn run(context: &Context) -> Result<Tally> {
@@ -71,8 +71,8 @@ fn of_event(event: &Event) -> Tally {
     match event.result {
         TestResult::Passed => Tally::pass(),
         TestResult::Failed => Tally::fail(&event.name),
-        // Only measurements are marked as ignored. CI must not judge by times, so it never runs
-        // them.
+        // Only measurements are marked as ignored. CI never runs them, because it must not judge by
+        // times.
         TestResult::Ignored => {
             let (test, reason) = (event.name.clone(), "a measurement".to_owned());
             let skip = Skip { test, reason, allowed: true };
@@ -81,9 +81,9 @@ fn of_event(event: &Event) -> Tally {
     }
 }
 
-/// Moves the skips in the log from the passed to the skipped tests. A skip of one case, written
-/// `test[case]`, is only added, because the test's other cases did run. A test that was skipped and
-/// also failed counts only as failed.
+/// Moves the skips in the log from the passed to the skipped tests. A skip of a single case,
+/// written `test[case]`, is only added, because the test's other cases did run. If a test was
+/// skipped and also failed, only the failure counts.
 fn with_skips(mut tally: Tally, log: &str) -> Tally {
     let mut seen = Vec::new();
     let skips = log.lines().filter_map(|line| line.strip_prefix("SKIP ")?.split_once(": "));
@@ -102,7 +102,8 @@ fn with_skips(mut tally: Tally, log: &str) -> Tally {
     tally
 }
 
-/// Whether `name`, a test name with its full path, refers to `test`, whose path may be shorter.
+/// Returns whether `name`, a test name with its full path, refers to `test`, whose path may be
+/// shorter.
 fn is_same_test(name: &str, test: &str) -> bool {
     let path = name.strip_suffix(test);
     path.is_some_and(|path| path.is_empty() || path.ends_with([':', '$', ' ']))

@@ -1,5 +1,6 @@
 //! cargo-build: compiles a part of this workspace inside the mount. Cargo and the compiler map
-//! files into memory, rename temporary files, run new programs at once and rely on file times.
+//! files into memory, rename temporary files, run programs right after writing them, and rely on
+//! file times.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -35,7 +36,7 @@ pub fn run(stage: &mut Stage, _target: &Target, _options: &Options) -> Result<Ta
     Ok(Tally::pass())
 }
 
-/// Builds and returns cargo's output. The build folder is in the mount too.
+/// Builds the package and returns cargo's output. The build folder is in the mount too.
 fn build(sources: &Path) -> Result<String> {
     let mut command = environment::cargo();
     command.args(["build", "--locked", "--offline", "--package", PACKAGE]);
@@ -45,8 +46,8 @@ fn build(sources: &Path) -> Result<String> {
     Ok(output.stderr)
 }
 
-/// Copies the files that git tracks or would track, so that the build in the mount finds no earlier
-/// results.
+/// Copies the files that git tracks or would track. So the build in the mount finds no results of
+/// earlier builds.
 fn copy_workspace(target: &Path) -> Result<()> {
     let root = environment::workspace_root();
     for name in environment::files()? {
@@ -54,7 +55,7 @@ fn copy_workspace(target: &Path) -> Result<()> {
         let folder = to.parent().context("a listed file has no folder")?;
         fs::create_dir_all(folder)?;
         match fs::copy(&from, &to) {
-            // A test that runs at the same time has removed its own file.
+            // A concurrent test may have created and removed a file of its own.
             Err(error) if error.kind() == ErrorKind::NotFound && !from.exists() => {}
             copied => {
                 copied.with_context(|| format!("cannot copy {name} into the mount"))?;

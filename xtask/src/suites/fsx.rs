@@ -31,7 +31,7 @@ copy_file_range = 1.0
 fn run(stage: &mut Stage, target: &Target, options: &Options) -> Result<Tally> {
     let folder = stage.beside("fsx")?;
     let mut configuration = CONFIGURATION.to_owned();
-    // fsx ends at the first operation that the file system does not support.
+    // fsx stops at the first operation that the file system does not support.
     if target.is_bindfs() {
         println!("fsx on {target}: without punch_hole, which bindfs does not support");
         configuration = CONFIGURATION.replace("punch_hole = 1.0\n", "punch_hole = 0.0\n");
@@ -60,7 +60,7 @@ fn one_seed(stage: &Stage, target: &Target, operations: u32, seed: u32) -> Resul
     Ok(Tally::fail(name))
 }
 
-/// Returns the last lines of a long output, in which fsx lists the operations before the failure.
+/// Returns the last lines of the output, in which fsx lists the operations before the failure.
 fn tail(text: &str) -> String {
     const LINES: usize = 60;
     let lines: Vec<_> = text.lines().collect();

@@ -21,8 +21,8 @@ pub const SUITE: Suite = Suite {
 /// The test cases that can't run on a FUSE mount, each with its reason.
 const ALLOWED_SKIPS: &str = include_str!("../../pjdfstest-skips.txt");
 
-/// Test cases that fail on Btrfs itself and therefore on layers over it, each with its reason.
-/// Layers do not promise this behaviour.
+/// Test cases that fail on Btrfs itself, and therefore on layers over it, each with the reason.
+/// Layers do not promise the behaviour that these cases test.
 const BTRFS: &[(&str, &str)] = &[(
     "rename::updates_link_parent",
     "Btrfs does not count subdirectories in a directory's link count",
@@ -81,8 +81,8 @@ struct Case {
 }
 
 impl Report {
-    /// Parses `NAME   RESULT` lines, indented details below them, and the summary. The numbers of
-    /// the summary must match the lines.
+    /// Parses `NAME   RESULT` lines, indented details below them, and the summary. The counts in
+    /// the summary must match the parsed lines.
     fn parse(output: &str) -> Result<Self> {
         let mut report = Self::default();
         for line in output.lines() {

@@ -6,8 +6,8 @@
 //! - a copy by rsync with links, sparse files, ACLs and xattrs
 //! - a build by cargo
 //!
-//! Each result is checked. All but the build are checked again after the target was unmounted and
-//! mounted again.
+//! Each result is checked. All results except the build are checked again after an unmount and a
+//! new mount.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -29,9 +29,11 @@ pub const SUITE: Suite =
 struct Part {
     name: &'static str,
     programs: &'static [&'static str],
-    /// Does the work in a folder of the mount. The second folder is outside the mount.
+    /// Does the work in the first folder, which is in the mount. The second folder is outside the
+    /// mount.
     work: fn(&Path, &Path) -> Result<()>,
-    /// Checks the result of `work`. The check is repeated after the target was mounted again.
+    /// Checks the result of `work`. The check is repeated after the target was unmounted and
+    /// mounted again.
     check: fn(&Path, &Path) -> Result<()>,
 }
 
@@ -89,7 +91,7 @@ fn capture(program: &str, arguments: &[&str], folder: &Path) -> Result<String> {
 
 fn git_clone(folder: &Path, _outside: &Path) -> Result<()> {
     let source = environment::workspace_root();
-    // With `--no-local`, git transfers all objects, as from another machine.
+    // With `--no-local`, git transfers all objects as if the source were on another machine.
     let mut git = environment::tool("git")?;
     git.args(["clone", "--quiet", "--no-local"]).arg(source).arg(folder.join("clone"));
     process::capture(&mut git).map(drop)

@@ -1,8 +1,8 @@
 //! The budget of processor time for each step, so that CI stays fast as tests are added.
 //!
-//! A step fails above 150 % of its budget and gives a warning above 80 %. Elapsed time only gives a
-//! warning, because it includes the machine's other work. On a machine slower than the reference
-//! machine, the budget is larger in proportion.
+//! A step fails above 150 % of its budget, and causes a warning above 80 %. Too much elapsed time
+//! only causes a warning, because it includes the machine's other work. On a machine slower than
+//! the reference machine, the budget is larger in proportion.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::{environment, steps};
 
 const FILE: &str = "xtask/budget.toml";
 
-/// Shares of the budget above which a step gives a warning or fails.
+/// Shares of the budget above which a step causes a warning or fails.
 const WARN: f64 = 0.8;
 const FAIL: f64 = 1.5;
 
@@ -73,7 +73,7 @@ impl Budget {
         }
     }
 
-    /// Returns a line about the elapsed time of a run of all steps (`is_whole`) or of some.
+    /// Returns a line about the elapsed time. `is_whole` is set for a run of all steps.
     pub fn of_elapsed(&self, elapsed: Duration, is_whole: bool) -> String {
         let (minutes, most) = (elapsed.as_secs_f64() / 60.0, self.figures.elapsed_min);
         let slowness = match self.slowness {
@@ -87,7 +87,7 @@ impl Budget {
     }
 }
 
-/// Returns the time of a fixed amount of work in seconds, the shortest of three runs.
+/// Returns the time for a fixed amount of work in seconds: the shortest of three runs.
 fn looping_s() -> f64 {
     let once = || {
         let start = std::time::Instant::now();

@@ -26,7 +26,7 @@ pub fn keep(done: &[Done], elapsed: Duration) -> Result<()> {
             })
         })
         .collect();
-    // Outside a git clone, there is no commit.
+    // There is no commit outside a git clone.
     let mut git = Command::new("git");
     git.current_dir(environment::workspace_root()).args(["describe", "--always", "--dirty"]);
     let commit = process::capture(&mut git).ok().map(|name| name.trim().to_owned());

@@ -40,7 +40,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
 fn file(path: &str, text: &str) -> Vec<Violation> {
     let rules: Vec<_> = ABSENCES.iter().filter(|absence| (absence.within)(path)).collect();
     let mut violations = Vec::new();
-    // A file with this name is a module of tests.
+    // A file with this name contains only tests.
     let mut in_tests = path.ends_with("/tests.rs");
     let mut lexer = RustLexer::default();
     let mut lines = text.lines().enumerate().peekable();
@@ -57,7 +57,7 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
 }
 
 impl Absence {
-    /// Tests may use clocks and print. They must follow all other rules.
+    /// Returns whether code breaks the rule. Tests may use clocks and print, but no unsafe code.
     fn is_broken_by(&self, code: &str, in_tests: bool) -> bool {
         let holds_in_tests = self.words == ["unsafe"];
         (holds_in_tests || !in_tests) && self.words.iter().any(|word| names(code, word))
@@ -71,8 +71,8 @@ fn names(code: &str, word: &str) -> bool {
     }
 }
 
-/// Whether a file belongs to a library. Test doubles and suites are for test programs, which may
-/// print.
+/// Returns whether a file belongs to a library. Test doubles and conformance suites are excluded,
+/// because only test programs use them, which may print.
 fn is_library(path: &str) -> bool {
     let is_library = |name: &str| name != "fslab" && !name.ends_with("-testing");
     let library = source_crate(path).is_some_and(is_library);

@@ -6,7 +6,7 @@ use toml::Table;
 
 use super::tree::{Tree, Violation};
 
-/// Every crate with the crates of this project that it may depend on.
+/// For every crate, the crates of this project on which it may depend.
 const ARROWS: &[(&str, &str)] = &[
     ("fslab-sys", ""),
     ("fslab-vfs", "fslab-sys"),
@@ -68,8 +68,8 @@ fn may(allowed: &str, dependency: &str) -> bool {
     !is_ours || allowed.split(' ').any(|one| one == dependency)
 }
 
-/// Returns the packages that a crate's own code can import, for any platform. Tests may use any
-/// crate.
+/// Returns the packages that a crate's own code can import, on any platform. Development
+/// dependencies are left out, because tests may use any crate.
 fn dependencies(manifest: &Table) -> Vec<String> {
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     let per_target = targets.into_iter().flat_map(Table::values).filter_map(toml::Value::as_table);
@@ -82,7 +82,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
         .collect()
 }
 
-/// Returns the real name of a dependency, which may be renamed.
+/// Returns the package name of a dependency, which a manifest may rename.
 fn package(key: &str, value: &toml::Value) -> String {
     value.get("package").and_then(toml::Value::as_str).unwrap_or(key).to_owned()
 }

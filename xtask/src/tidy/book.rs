@@ -5,7 +5,7 @@
 //! <!-- copy of: crates/NAME/examples/one.rs -->
 //! ```
 //!
-//! mdBook could include such files, but the code would be missing for readers of the plain pages.
+//! mdBook could include such files, but then readers of the plain pages would not see the code.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Finds links of a chapter to pages that are not chapters, and to files that mdBook does not copy.
+/// Finds links to pages that are not chapters, and links to files that mdBook does not copy.
 fn links_outside<'a>(
     page: &'a str,
     text: &'a str,

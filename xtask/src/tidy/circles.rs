@@ -1,9 +1,9 @@
 //! Checks that files of a crate do not import each other in a circle. Without circles, a reader of
 //! a file needs only the files that it uses.
 //!
-//! An import is attributed to the file that defines the imported item, so `pub use` is followed to
-//! the definition. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored. The
-//! files in this folder are parts of the file and may use its definitions. Tests are ignored too.
+//! An import is attributed to the file that defines the imported item; `pub use` is followed to the
+//! definition. Imports from the file's own folder are ignored: if `dir.rs` uses `dir/htree.rs`, the
+//! second file is a part of the first and may use its definitions. Tests are ignored too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use syn::{Item, UseTree, Visibility};
 
 use super::tree::{Tree, Violation};
 
-/// Permitted circles, by their files; ARCHITECTURE.md explains them.
+/// Permitted circles, as lists of files; ARCHITECTURE.md explains them.
 const ALLOWED: &[&[&str]] =
     &[&["crates/fslab-tier/src/engine/files.rs", "crates/fslab-tier/src/engine/recall/waiting.rs"]];
 
@@ -67,8 +67,9 @@ struct Imports {
 }
 
 impl Imports {
-    /// Records a path from the crate's root. A path that begins with a name is treated as the path
-    /// of a child module. If the name is that of another crate, no module is found for it.
+    /// Records an import as a path from the crate's root. A path that begins with a name is treated
+    /// as the path of a child module. If the name is another crate's, the later search finds no
+    /// module.
     fn note(&mut self, path: &[String], passes_on: bool) {
         let above = path.iter().take_while(|part| *part == "super").count();
         let Some(kept) = self.own.len().checked_sub(above) else { return };
@@ -145,7 +146,7 @@ fn defining(modules: &BTreeMap<Path, Module>, path: &[String], depth: usize) -> 
     }
 }
 
-/// Returns the modules from which each module imports, except its own children.
+/// Returns the modules from which each module imports, except modules in its own folder.
 fn edges(modules: &BTreeMap<Path, Module>) -> BTreeMap<&Path, BTreeSet<Path>> {
     let of = |(path, module): (_, &Module)| {
         let path: &Path = path;
@@ -208,7 +209,7 @@ mod tests {
         let in_tests = "#[cfg(test)] mod tests { use crate::one::Y; }";
         assert_eq!(tree("use crate::other::X;", in_tests), 0);
         assert_eq!(tree("use crate::other::X;", "fn ("), 1, "unparsable code is reported");
-        // The root uses its parts, and they use the root.
+        // The root may use its parts, and they may use the root.
         assert_eq!(tree("use crate::root;", "fn f() { crate::root() }"), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Finds code that compiles the absolute path of the git clone into a program. Clones that share a
-//! build folder share built programs, and cargo does not notice that a clone has another path.
-//! Tests run in their package's folder, so relative paths work.
+//! build folder share built programs, and cargo does not notice that another clone has another
+//! path. Tests run in their package's folder, so relative paths work.
 
 use super::tree::{Tree, Violation, lines_of};
 

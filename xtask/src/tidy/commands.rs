@@ -20,7 +20,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Returns the module in a line of the list of subcommands, such as `List(list::Args),`.
+/// Returns the module of a subcommand from a line such as `List(list::Args),`.
 fn subcommand(line: &str) -> Option<&str> {
     line.trim().strip_suffix("::Args),")?.split_once('(').map(|(_, module)| module)
 }

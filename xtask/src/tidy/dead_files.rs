@@ -13,7 +13,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Whether cargo finds the file without a `mod`.
+/// Returns whether cargo finds the file without a `mod`.
 fn is_root(path: &str) -> bool {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let place = folder.rsplit('/').next().unwrap_or("");

@@ -1,4 +1,4 @@
-//! Checks that every FUSE feature requested from the kernel lists an existing test.
+//! Checks that an existing test is listed for every FUSE feature requested from the kernel.
 
 use super::semantics::Tests;
 use super::tree::{Tree, Violation};

@@ -1,5 +1,5 @@
-//! Checks that pages of docs/formats contain the hash of the code that they describe, so that code
-//! and page change together.
+//! Checks that each page of docs/formats contains the hash of the source file that it describes. So
+//! code and page are changed together.
 //!
 //! The page has a line `<!-- format: PATH/format.rs sha256:HEX -->`, where HEX is the output of
 //! `sha256sum`. After a change of the code, read the page again, correct it, and then update the
@@ -25,8 +25,8 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     undescribed.chain(wrong).collect()
 }
 
-/// Whether a file defines an on-disk format. Such a file is named `format.rs` and is next to a
-/// `reader.rs` or `writer.rs`.
+/// Returns whether a file defines an on-disk format. Such a file is named `format.rs` and is in the
+/// same folder as a `reader.rs` or `writer.rs`.
 fn is_format(tree: &Tree, path: &str) -> bool {
     let beside = |name| path.strip_suffix("format.rs").map(|folder| format!("{folder}{name}"));
     let exists = |name| beside(name).is_some_and(|path| tree.get(&path).is_some());

@@ -22,9 +22,9 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     lines_of(files).filter_map(found).collect()
 }
 
-/// Whether a line contains a host name. A name that ends with a dot must be followed by a label and
-/// another dot. Otherwise `registry.rs`, a file of the project, and "the registry." at the end of a
-/// sentence would match.
+/// Returns whether a line contains a host name. A name that ends with a dot must be followed by a
+/// label and another dot. Otherwise `registry.rs`, a file of the project, and "the registry." at
+/// the end of a sentence would match.
 fn names(line: &str, host: &str) -> bool {
     line.match_indices(host).any(|(start, _)| {
         let rest = &line[start + host.len()..];

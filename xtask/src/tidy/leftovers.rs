@@ -6,8 +6,8 @@ use super::tree::{Tree, Violation, has_word, lines_of};
 /// Each word is written in two parts, so that this file does not contain it.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// A merge conflict begins with a line of seven of the first character, and ends with a line of
-/// seven of the second.
+/// The first line of a merge conflict starts with seven of the first character, and its last line
+/// with seven of the second.
 const CONFLICTS: [char; 2] = ['<', '>'];
 
 const SUFFIXES: &[&str] = &[".rs", ".toml", ".md", ".html"];

@@ -47,7 +47,8 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// Returns the path of a link's file from the project's root, for a link on the page at `page`.
+/// Returns the path of a linked file, relative to the project's root. `page` is the path of the
+/// page with the link.
 pub fn resolve(page: &str, file: &str) -> String {
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<_> = folder.split('/').filter(|part| !part.is_empty()).collect();

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::markdown;
 use super::tree::{RustLexer, Tree, Violation, is_name_character};
 
-/// Forms of one phrase, and the replacement.
+/// A phrase in all its forms, and its replacement.
 struct Phrase {
     forms: &'static [&'static str],
     instead: &'static str,
@@ -49,7 +49,7 @@ const FIRST_WORDS: &[&str] = &["who", "of which", "of what", "by what", "from wh
 /// This file is not checked, because it contains all phrases.
 const THIS_FILE: &str = "xtask/src/tidy/prose.rs";
 
-/// Files that may use a phrase, with the phrase.
+/// Permitted uses: files and the phrases that they may use.
 const EXCEPTIONS: &[(&str, &str)] = &[];
 
 /// Finds violations of the rule.
@@ -68,15 +68,15 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// Text that is searched as a whole, because a phrase may continue in the next line.
+/// A text that is searched as a whole, because a phrase may continue on the next line.
 struct Paragraph {
     /// Index of the last line so far.
     last_line: usize,
     text: String,
 }
 
-/// Returns the paragraphs of a Rust file. Comments on consecutive lines form paragraphs as in
-/// Markdown, and each string is a paragraph.
+/// Returns the paragraphs of a Rust file. Comments on consecutive lines are split into paragraphs
+/// like Markdown, and each string is a paragraph.
 fn rust_paragraphs(text: &str) -> Vec<Paragraph> {
     let mut strings: Vec<Paragraph> = Vec::new();
     let mut comments = Vec::new();
@@ -113,8 +113,8 @@ fn markdown_paragraphs(page: &str) -> Vec<Paragraph> {
     paragraphs
 }
 
-/// Adds a line to the paragraph before it, or begins one. `next_index` is the line that would
-/// belong to the last paragraph.
+/// Adds a line to the last paragraph or begins a new one. A line continues the last paragraph only
+/// if its index is `next_index`.
 fn add_markdown(
     paragraphs: &mut Vec<Paragraph>,
     index: usize,
@@ -144,11 +144,11 @@ fn add_line(paragraphs: &mut Vec<Paragraph>, index: usize, line: &str, goes_on: 
 struct Form {
     text: &'static str,
     instead: &'static str,
-    /// Whether it is a fault only at the beginning of a statement.
+    /// Whether the form is wrong only at the beginning of a statement.
     is_first: bool,
 }
 
-/// The forms by their first words. So each word of a text is looked up only once.
+/// The forms, by their first words, so that each word of a text is looked up only once.
 type Forms = HashMap<&'static str, Vec<Form>>;
 
 fn forms() -> Forms {
@@ -187,9 +187,10 @@ impl Paragraph {
 }
 
 impl Form {
-    /// Whether the form, as whole words, begins at `start`, where a word begins.
+    /// Returns whether the form begins at `start` and consists of whole words. A word must begin at
+    /// `start`.
     fn begins_at(&self, text: &str, start: usize) -> bool {
-        // After a form that ends with a stop, no name may follow, as in `no more.rs`.
+        // If the form ends with a stop, no name may follow, as in `no more.rs`.
         text[start..]
             .strip_prefix(self.text)
             .is_some_and(|rest| !rest.starts_with(is_name_character))
@@ -201,7 +202,7 @@ impl Form {
     }
 }
 
-/// Returns the text in lower case and in one line, with code between backticks replaced. Each
+/// Returns the text in lower case and on one line, with code between backticks masked. Each
 /// character keeps its offset.
 fn comparable(text: &str) -> String {
     let mut text = text.to_ascii_lowercase().replace('\n', " ");
@@ -217,7 +218,8 @@ fn comparable(text: &str) -> String {
     text
 }
 
-/// Whether a statement begins at `start`; a question may begin with "who".
+/// Returns whether a statement begins at `start`. Questions are excluded, because they may begin
+/// with "who".
 fn begins_statement(text: &str, start: usize) -> bool {
     let before = text[..start].trim_end();
     let is_first = before.is_empty() || before.ends_with(['.', '!', '?', ':', ';']);

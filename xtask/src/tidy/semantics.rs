@@ -18,7 +18,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     promises.iter().flat_map(|(index, promise)| check(&tests, *index, promise)).collect()
 }
 
-/// Returns the promises, each on one line, with the index of its first line.
+/// Returns the promises, each joined into one line, with the index of its first line.
 fn promises(page: &str) -> Vec<(usize, String)> {
     let mut promises: Vec<(usize, String)> = Vec::new();
     let (mut planned, mut in_bullet) = (false, false);
@@ -45,7 +45,7 @@ fn check(tests: &Tests, index: usize, promise: &str) -> Vec<Violation> {
     if !lists.last().is_some_and(ends_with_list) || lists.iter().any(|list| !list.contains(']')) {
         return vec![Violation::of_line(PAGE, index, "does not end with `[test: NAME]`")];
     }
-    // A promise of several sentences may have a list after each sentence.
+    // A promise with several sentences may have a list of tests after each sentence.
     let names = lists.iter().filter_map(|list| Some(list.split_once(']')?.0.split(", ")));
     let missing = names.flatten().filter(|name| !tests.exists(name.trim_matches('`')));
     let message = |name| format!("there is no test {name}");
@@ -74,7 +74,7 @@ impl<'a> Tests<'a> {
         Self { tree, functions }
     }
 
-    /// Whether a test with this name exists. The crate of a qualified name must match.
+    /// Returns whether a test with this name exists. The crate of a qualified name must match.
     pub fn exists(&self, name: &str) -> bool {
         let last = name.rsplit("::").next().unwrap_or(name);
         let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-") + "/");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::environment;
 
-/// Text files by their path from the project's root.
+/// The project's text files, by their path from the root.
 pub struct Tree {
     files: BTreeMap<String, String>,
     /// Paths of the files that are not text, such as pictures.
@@ -15,8 +15,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads all files that git tracks or would track. Keeps only the names of files that are not
-    /// text.
+    /// Reads all files that git tracks or would track. Of files that are not text, keeps only the
+    /// names.
     pub fn of_workspace() -> Result<Self> {
         let root = environment::workspace_root();
         let (mut files, mut others) = (BTreeMap::new(), BTreeSet::new());
@@ -47,8 +47,8 @@ impl Tree {
         self.files().filter(move |(path, _)| *path == "README.md" || is_guide(path))
     }
 
-    /// Returns all manifests with the names of their crates: `crates/NAME/Cargo.toml` and others
-    /// such as xtask's.
+    /// Returns all manifests with the names of their crates. Manifests outside `crates`, such as
+    /// xtask's, are included.
     pub fn manifests(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.files().filter_map(|(path, text)| {
             let folder = path.strip_suffix("/Cargo.toml")?;
@@ -57,7 +57,7 @@ impl Tree {
         })
     }
 
-    /// Whether a file with this path exists, text or not.
+    /// Returns whether a file with this path exists, text or not.
     pub fn has(&self, path: &str) -> bool {
         self.files.contains_key(path) || self.others.contains(path)
     }
@@ -112,7 +112,7 @@ pub fn lines_of<'a>(
 /// The parts of a line of Rust.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RustLine {
-    /// Code, with its strings emptied.
+    /// Code, with the contents of its strings removed.
     pub code: String,
     /// The contents of the strings.
     pub strings: Vec<String>,
@@ -129,7 +129,8 @@ pub struct RustLexer {
     open: Option<Quote>,
 }
 
-/// How a string ends: at a quote that is not escaped, or at a quote with this many `#` after it.
+/// The delimiter that ends a string: a quote that is not escaped, or a quote and this number of
+/// `#`.
 #[derive(Clone, Copy)]
 enum Quote {
     Plain,
@@ -189,7 +190,7 @@ impl RustLexer {
         let mut characters = rest.chars();
         let mut character = characters.next();
         if character == Some('\\') && matches!(quote, Quote::Plain) {
-            // An escaped character separates words as a blank does.
+            // An escaped character separates words, as a blank does.
             characters.next();
             character = Some(' ');
         }
@@ -202,7 +203,7 @@ impl RustLexer {
 }
 
 impl Quote {
-    /// If `rest` begins with the string's closing delimiter, returns the text after it.
+    /// Returns the text after the string's closing delimiter, if `rest` begins with that delimiter.
     fn strip_end(self, rest: &str) -> Option<&str> {
         let rest = rest.strip_prefix('"')?;
         match self {
@@ -226,12 +227,12 @@ fn opening(rest: &str, code: &str) -> Option<(Quote, usize)> {
     raw[hashes..].starts_with('"').then_some((Quote::Raw(hashes), hashes + 2))
 }
 
-/// Whether a character may be part of a name.
+/// Returns whether a character may be part of a name.
 pub fn is_name_character(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// Whether `text` contains `word`, with no characters of a name directly before or after it.
+/// Returns whether `text` contains `word` as a whole word.
 pub fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(start, _)| {
         let before = text[..start].chars().next_back();

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::support::{CELLS, PLAN, counted, create, lock, run, serial, share, summary};
 
-/// The environment variable with the cell and the directory. If it is set, this program runs as the
-/// share to be killed.
+/// The environment variable with the number of the last cell and the campaign's directory. If it is
+/// set, this program runs as the share to be killed.
 const VARIABLE: &str = "FSLAB_TEST_CUT";
 
 /// Kills this process with SIGKILL when the given number of cells has begun.

@@ -194,7 +194,8 @@ fn samples_of_another_campaign_are_refused() {
     assert!(summary(&campaign).is_complete);
 }
 
-/// After a power failure the last writes may be zeros or missing.
+/// After a power failure, the last writes may be missing or replaced by zeros. The complete blocks
+/// before them still count.
 #[test]
 fn damaged_end_of_an_unfinished_attempt_loses_only_its_blocks() {
     let scratch = tempfile::tempdir().unwrap();
@@ -231,8 +232,8 @@ fn file_in_a_stack_is_refused_because_it_is_not_frozen() {
     }
 }
 
-/// An attempt may end while the directory is listed. The listing then contains both names or only
-/// the old one.
+/// An attempt may end while the directory is listed. Then the listing contains both names of its
+/// file, or only the old name.
 #[test]
 fn attempt_listed_under_two_names_counts_once() {
     let scratch = tempfile::tempdir().unwrap();

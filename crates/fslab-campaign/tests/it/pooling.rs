@@ -47,15 +47,16 @@ fn held(trials: u64, interval: impl Fn(&[Vec<(f64, f64)>], u64) -> RatioInterval
 }
 
 /// 950 of 1,000 intervals should contain the true ratio, with a standard deviation of 6.9
-/// (binomial). The limits are four standard deviations: even with a correct interval, the test
-/// fails for one in 16,000 seeds.
+/// (binomial). The limits of the test are four standard deviations from 950, so a correct interval
+/// fails with only one in 16,000 seeds.
 #[test]
 fn pooled_interval_contains_the_true_ratio() {
     let found = held(1000, |machines, number| clustered_ratio(machines, number).unwrap());
     assert!((922..=978).contains(&found), "{found} of 1,000");
 }
 
-/// If all pairs are pooled as one sample, the interval ignores the spread between machines.
+/// Pooling all pairs as one sample ignores the spread between machines, so intervals are too
+/// narrow.
 #[test]
 fn interval_without_clusters_often_misses_the_true_ratio() {
     let heap = |machines: &[Vec<(f64, f64)>], number| paired_ratio(&machines.concat(), number);

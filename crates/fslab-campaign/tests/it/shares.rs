@@ -37,8 +37,8 @@ fn the_second_copy_of_the_baseline_is_run_and_counted() {
     assert_eq!(counted(&campaign), serial(&text, scratch.path()));
 }
 
-/// The second run finds all blocks done. With another number of shares, blocks done before are
-/// still used.
+/// Running the same share again measures nothing. If the number of shares changes, finished blocks
+/// are still used.
 #[test]
 fn shares_run_twice_count_once() {
     let scratch = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
     let samples: usize = places(&records).values().map(Vec::len).sum();
     assert_eq!((report.samples, report.superseded), (samples, 0));
-    // Of two attempts without failed and disturbed cells, the earlier one is used.
+    // Neither attempt has failed or disturbed cells, so the earlier one is used.
     let first = campaign_run(&first);
     let is_first = |record: &Record| match record {
         Record::Sample(sample) => sample.run == first,
@@ -155,7 +155,8 @@ fn time_left_is_estimated_from_completed_cells() {
     assert_eq!(summary(&campaign).time_left_seconds, Some(0.0));
 }
 
-/// An opened campaign has the same cells. A directory that is not a campaign is refused.
+/// Opening a campaign returns the record that was created. A second creation in its directory is
+/// refused, and a directory that is not a campaign can't be opened.
 #[test]
 fn campaign_is_created_once_and_can_be_opened() {
     let scratch = tempfile::tempdir().unwrap();

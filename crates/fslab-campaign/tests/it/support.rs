@@ -38,7 +38,7 @@ request = "4 KiB"
 /// The number of cells of [`PLAN`].
 pub const CELLS: usize = 16;
 
-/// A host that offers an in-process memory file system.
+/// A host that offers only an in-process memory file system.
 pub struct Memory;
 
 impl Host for Memory {
@@ -124,7 +124,7 @@ pub fn summary(campaign: &Campaign) -> Summary {
     State::of(campaign).unwrap().summary()
 }
 
-/// The cells of samples, with the counts that do not depend on time.
+/// Samples by target, workload, phase and round, with their values that do not depend on time.
 pub type Places = BTreeMap<(String, String, String, u32), Vec<(u64, u32, u64, u64)>>;
 
 /// Returns the seed, position, operations and bytes of each sample, by target, workload, phase and
@@ -141,7 +141,7 @@ pub fn places(records: &[Record]) -> Places {
     found
 }
 
-/// Returns the cells of an ordinary comparison of the plan.
+/// Runs the plan as an ordinary comparison and returns its samples.
 pub fn serial(text: &str, scratch: &Path) -> Places {
     let samples = scratch.join("serial.jsonl");
     let plan = parse(text);
@@ -160,7 +160,7 @@ pub fn serial(text: &str, scratch: &Path) -> Places {
     places(&sample::read(&samples).unwrap())
 }
 
-/// Returns the cells of the samples that a campaign uses.
+/// Returns the samples that a campaign uses.
 pub fn counted(campaign: &Campaign) -> Places {
     places(&State::of(campaign).unwrap().records().unwrap())
 }

@@ -16,7 +16,7 @@ fn small(directory: &Path) -> (Manifest, Vec<Row>) {
     (write(directory, &rows, 1, 3000), rows)
 }
 
-/// Replaces the content of the part by `bytes`, and updates the manifest.
+/// Replaces the content of the part with `bytes`, and updates the manifest.
 fn replace(directory: &Path, manifest: &Manifest, bytes: &[u8]) -> Manifest {
     fs::write(directory.join("parts/part-00000.parquet"), bytes).unwrap();
     let mut manifest = manifest.clone();
@@ -24,7 +24,7 @@ fn replace(directory: &Path, manifest: &Manifest, bytes: &[u8]) -> Manifest {
     manifest
 }
 
-/// Reads the part; an error must have one line.
+/// Reads the part. Checks that an error message has one line and names the part.
 fn read(directory: &Path, manifest: &Manifest) -> Option<Vec<Row>> {
     match read_part(directory, manifest, 0) {
         Ok(rows) => Some(rows),
@@ -50,7 +50,8 @@ fn truncated_part_is_an_error() {
     }
 }
 
-/// `FSLAB_DATASET_CASES` sets the number of cases.
+/// Reading a part with a few random bytes returns an error or all rows. `FSLAB_DATASET_CASES` sets
+/// the number of cases.
 #[test]
 fn random_damage_is_an_error_or_rows() {
     let scratch = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use fslab_dataset::{
 };
 use rand::{Rng, RngExt};
 
-/// A column of every type, with and without nulls.
+/// A schema with columns of every type, with and without nulls.
 pub const SCHEMA: Schema = Schema {
     kind: "samples",
     version: 1,
@@ -38,7 +38,7 @@ const MEMBERS: &[Field] = &[
     Field { name: "time", kind: Kind::Time, nullable: true },
 ];
 
-/// A value that owns its memory.
+/// A cell value that owns its memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Null,

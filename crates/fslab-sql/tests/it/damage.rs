@@ -112,7 +112,7 @@ fn hostile_size_of_a_page_is_refused_where_it_is_read() {
     refused(&sets, "part-00001.parquet: the column 'inode' is damaged");
     let other = sets.query("SELECT count(name) AS names FROM snapshot", &["snapshot"]);
     assert_eq!(rows(&other).unwrap()[0]["names"], 1999);
-    // The second scan reads a different column than the first one.
+    // This query scans the table twice; only the second scan reads the damaged column.
     let both = "SELECT count(a.name), max(b.inode) FROM snapshot AS a CROSS JOIN \
                 (SELECT inode FROM snapshot LIMIT 1) AS b";
     let error = rows(&sets.query(both, &["snapshot"])).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Refused statements, and queries that need more memory than they may use.
+//! Tests refused statements, and queries that exceed their memory limit.
 
 use fslab_sql::Error;
 
@@ -94,7 +94,7 @@ fn sorts_and_joins_beyond_the_memory_limit_use_temporary_files() {
         query.memory_bytes = 64 << 20;
         let found = rows(&query).unwrap();
         assert_eq!(found[0][column], expected, "{sql}");
-        // The query fails without a directory for temporary files, so it did use them before.
+        // The query fails without a directory for temporary files, so it did use them above.
         query.temporary = sets.path("missing");
         let error = rows(&query).unwrap_err();
         assert!(matches!(error, Error::Temporary { .. }), "{error}");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Sets, named, text};
 
-/// Compares the answer for data sets with one and with several parts.
+/// Checks the answer of a named query, for data sets with 1, 3 and 8 parts.
 #[track_caller]
 fn check(name: &str, expected: Value) {
     for parts in [1, 3, 8] {

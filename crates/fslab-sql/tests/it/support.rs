@@ -270,7 +270,8 @@ fn after() -> Vec<Entry> {
         // A directory whose entries changed, and one that was moved.
         Entry { modified: NOW, size: 8192, ..directory(10, 0, "d") },
         directory(11, 0, "e"),
-        // Grown; truncated with another mode; modified and renamed, by one nanosecond.
+        // The first file grew. The second was truncated and got another mode. The third was
+        // renamed, and modified one nanosecond later.
         Entry { modified: NOW, ..file(1, 10, 200, 1) },
         Entry { modified: NOW, mode: 0o600, ..file(2, 10, 4000, 1) },
         Entry { modified: NOW - 800 * DAY + 1, name: b"\xff".to_vec(), ..file(3, 11, 5000, 2) },

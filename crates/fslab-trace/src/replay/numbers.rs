@@ -1,5 +1,5 @@
-//! Maps the inode numbers and handles of a trace to those of the target, although the trace reuses
-//! them.
+//! Maps the inode numbers and handles of a trace to those of the target. A trace may reuse a
+//! number.
 //!
 //! Operations are recorded when they end. So an operation that reuses a number may be recorded
 //! before the operation that freed it, and the number has two meanings for a while. An operation

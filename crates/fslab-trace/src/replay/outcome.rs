@@ -15,7 +15,7 @@ pub(super) struct Done {
     pub bytes_written: u64,
 }
 
-/// The reason why an operation can't be requested.
+/// The reason why an operation can't be repeated.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Unfit {
     #[error("left out: the record lacks an argument")]

@@ -101,8 +101,7 @@ impl Replayer<'_> {
             let from = self.open_file(record.from_handle)?;
             let source = (from.ino, from.handle, record.from_offset.ok_or(Unfit::Incomplete)?);
             let copied = self.target.copy_file_range(request, source, (ino, handle, offset), bytes);
-            // The count is not compared, because each file system chooses how much of a request it
-            // copies at once.
+            // The count is not compared: each file system chooses how many bytes it copies at once.
             return Ok(copied.map(|count| Done { bytes_written: count, ..Done::default() }));
         }
         if bytes > BYTES_MAX {
@@ -162,7 +161,8 @@ impl Replayer<'_> {
         Ok(self.release(request, open))
     }
 
-    /// Lists as many entries as the recorded operation did, from the end of the last listing.
+    /// Lists as many entries as the recorded operation did, and continues where the last listing
+    /// ended.
     fn list(&mut self, request: &Request, record: &Record) -> Outcome<()> {
         let OpenFile { ino, handle, cookie, .. } = self.open_file(record.handle)?;
         let mut at = if record.offset == Some(0) { 0 } else { cookie };

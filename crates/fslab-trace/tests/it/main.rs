@@ -187,7 +187,8 @@ fn slow_records_are_saved_promptly_and_fast_ones_wait() {
     assert_eq!(read(scratch.path()).len(), 65);
 }
 
-/// While the writing thread is idle, a single record may fill the queue.
+/// A single large record may fill the queue while the writing thread is idle. This record must wake
+/// the thread.
 #[test]
 fn record_that_fills_the_queue_does_not_block_forever() {
     let scratch = TempDir::new().unwrap();
@@ -204,7 +205,7 @@ fn record_that_fills_the_queue_does_not_block_forever() {
     assert_eq!(recorder.state().taken, 6);
 }
 
-/// The directory is removed, so nothing can be written any more. Records are lost and reported, and
+/// The directory is removed, so records can no longer be written. They are reported as lost, and
 /// recording continues.
 #[test]
 fn failed_trace_writes_report_the_lost_records() {
@@ -294,8 +295,8 @@ fn printed_line_contains_no_control_characters() {
     assert!(line.contains(" u0     -                 lookup("), "{line}");
 }
 
-/// One byte is damaged, at up to 1,500 positions, or the file is cut short. The result is an error
-/// or other records, but no panic and no hang.
+/// A segment with one damaged byte (at up to 1,500 positions) gives an error or other records, but
+/// no panic and no hang. A truncated segment gives an error.
 #[test]
 fn damaged_segments_are_errors() {
     let scratch = TempDir::new().unwrap();
@@ -326,8 +327,8 @@ fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
     (replayer.finish(), target)
 }
 
-/// A release frees a handle, or a forget frees an inode number. Another thread gets the number, and
-/// that thread's operation is recorded first.
+/// One thread's `release` frees a handle, or its `forget` frees an inode number. Another thread
+/// reuses the number, and the operation of this second thread is recorded first.
 #[test]
 fn regression_replay_handles_numbers_reused_before_release() {
     let create = |name: &str, ino: u64| {

@@ -1,5 +1,4 @@
-//! `fslab age`: ages a real or simulated file system as years of use would, and measures the
-//! effect.
+//! `fslab age`: ages a real or simulated file system like years of use, and measures the effect.
 
 mod chart;
 mod derive;

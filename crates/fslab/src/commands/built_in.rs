@@ -24,7 +24,7 @@ macro_rules! texts {
     };
 }
 
-/// The papers, in the order of their pages.
+/// The lists of claims of all papers, in the order of the papers' pages.
 pub(super) const PAPERS: &[Text] =
     texts!("docs/reproduce": "fast-indexing", "aging", "dmfs", "htree", "attributes");
 
@@ -40,13 +40,13 @@ impl Text {
     /// Parses the plan.
     ///
     /// # Errors
-    /// The plan is invalid.
+    /// Fails if the plan is invalid.
     pub fn plan(&self, form: Form) -> Result<Plan> {
         Ok(Plan::parse(&format!("plans/{}.toml", self.name), self.text, form)
             .map_err(fslab_compare::Error::from)?)
     }
 
-    /// Returns one line: the plan's `name`, or its error.
+    /// Returns the plan's title on one line, or the error of an invalid plan.
     pub fn title(&self) -> String {
         self.plan(Form::Full).map_or_else(|error| error.to_string(), |plan| plan.name)
     }

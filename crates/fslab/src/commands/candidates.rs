@@ -12,7 +12,7 @@ use super::catalogue;
 use super::mount_options;
 use crate::output::first_sentence;
 
-/// Completes layers, and after the colon their options, such as `zstd:level=`.
+/// Completes the names of layers and, after the colon, their options, such as `zstd:level=`.
 pub(super) fn layers() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let Some(current) = current.to_str() else { return Vec::new() };
@@ -48,7 +48,7 @@ pub(super) fn of_list() -> ArgValueCandidates {
     })
 }
 
-/// Completes mount points of fslab.
+/// Completes the mount points of fslab's mounts.
 pub(super) fn mount_points() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let mounts = fslab_sys::mounts::list().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Lists all items that have a name on a command line or in a plan, such as layers and workloads.
+//! Lists all items that a command line or a plan can name, such as layers and workloads.
 
 use fslab_age::profile::PROFILES;
 use fslab_compare::plan::Form;
@@ -15,10 +15,10 @@ use crate::leaves::FOREIGN;
 /// A named item.
 pub struct Entry {
     pub name: String,
-    /// The kind within its section; may be empty.
+    /// The kind of the item within its section; may be empty.
     pub kind: &'static str,
     pub help: String,
-    /// Options with their defaults, each with its help.
+    /// The options with their defaults, each with its help text.
     pub options: Vec<(String, String)>,
 }
 
@@ -44,7 +44,7 @@ pub fn all_names() -> Vec<(String, String)> {
 }
 
 impl Entry {
-    /// Whether the item has this name. A leaf may also be named by the part before its colon.
+    /// Returns whether the item has this name. A leaf also has the name before its colon.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.split_once(':').is_some_and(|(scheme, _)| scheme == name)
     }

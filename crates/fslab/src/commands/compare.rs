@@ -31,7 +31,7 @@ const DEFAULT_PLAN: &str = "default";
 const QUICK_PLAN: &str = "quick";
 const IN_PROCESS_PLAN: &str = "in-process";
 
-/// The report in the output directory.
+/// The file name of the report in the output directory.
 const PAGE: &str = "report.html";
 
 const HELP: &str = "\
@@ -159,8 +159,8 @@ impl Args {
         self.compare(&comparison)
     }
 
-    /// Prepares a new comparison in its directory. If an option requests images in memory,
-    /// `in_memory` is its name.
+    /// Prepares a new comparison in its directory. `in_memory` is the option, if any, that requests
+    /// images in memory.
     fn begun(
         &mut self,
         plan: Plan,
@@ -212,7 +212,7 @@ impl Args {
         }
     }
 
-    /// Returns the plan, and remarks about its choice for the top of the report.
+    /// Returns the chosen plan, and remarks about this choice for the top of the report.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
         let (mut plan, remarks) = self.plan_alone()?;
         if let [old, new] = &self.ab[..] {
@@ -339,15 +339,15 @@ impl Args {
     }
 
     /// Runs cells of a plan for another command, and writes their samples and a report into a
-    /// directory. If an error ends the run, the report contains the earlier measurements. Set
-    /// `goes_on` if the directory already contains rounds of the same cells.
+    /// directory. If an error ends the run, the report contains the measurements before the error.
+    /// `goes_on` is set if the directory already contains rounds of the same cells.
     pub(super) fn run_cells(&self, plan: Plan, out: PathBuf, goes_on: bool) -> Result<EndReason> {
         if !goes_on {
             make_out(&out)?;
         }
         let remarks = remark_on_build().into_iter().collect();
-        // Claims have their own margins, so no second copy of the baseline is needed for a noise
-        // floor.
+        // A claim states its own margin, so no second copy of the baseline is needed to measure the
+        // noise floor.
         let plan = Plan { noise_floor: false, ..plan };
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         let mut comparison = self.fresh(plan, seed, remarks, out)?;
@@ -359,7 +359,7 @@ impl Args {
         Ok(ended.end.reason)
     }
 
-    /// Returns a sentence that estimates the time that cells of a plan would take.
+    /// Returns a sentence with the estimated time for the chosen cells of a plan.
     pub(super) fn estimate(&self, plan: &Plan) -> String {
         dry_run::estimate(self, plan, &durations::Durations::load())
     }
@@ -373,7 +373,7 @@ fn write_page(out: &Path) -> Result<()> {
     super::report::write("html", &out.join(PAGE), &report)
 }
 
-/// Returns the absolute path of a program of `--ab`. Fails if it is not executable.
+/// Returns the absolute path of a program given with `--ab`. Fails if it is not executable.
 fn program(path: &Path) -> Result<PathBuf> {
     let full = path.canonicalize().with_context(|| format!("--ab {}", path.display()))?;
     let mode = full.metadata().with_context(|| full.display().to_string())?.permissions().mode();
@@ -393,12 +393,12 @@ pub(super) fn remark_on_build() -> Option<String> {
 
 pub(super) fn seed_from_clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // The seed is short, so that it can be typed again.
+    // The seed is short, so that a user can type it.
     (now.as_nanos() % 1_000_000_007) as u64
 }
 
-/// Fails if a target could not be measured. The report contains the other measurements and the
-/// reasons.
+/// Fails if a target could not be measured. The report still contains the other measurements, and
+/// the reasons.
 pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     let failed = outcome.notes.iter().filter(|note| note.kind == NoteKind::Failed);
     let mut names: Vec<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
@@ -413,7 +413,7 @@ pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     )
 }
 
-/// Fails if nothing was measured because the machine lacks a requirement of every workload.
+/// Fails if nothing was measured because this machine lacks a requirement of every workload.
 fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let is_measured = records.iter().any(|record| matches!(record, Record::Sample(_)));
@@ -436,7 +436,8 @@ fn make_out(out: &Path) -> Result<()> {
             quoted(out)
         );
     }
-    // A failed run without samples is replaced. Leftovers of a killed run are removed later.
+    // The files of a failed run without samples are replaced. Leftovers of a killed run are removed
+    // later.
     places::make_out(out, |name| {
         let is_written = has_file && (samples.ends_with(name) || name == PAGE);
         is_written || is_work_directory(Path::new(name))

@@ -8,10 +8,10 @@ use clap_complete::env::Shells;
 
 use crate::output::output;
 
-/// The environment variable with which a completion script asks the program for candidates.
+/// A completion script sets this environment variable when it runs the program for candidates.
 pub(super) const VARIABLE: &str = "FSLAB_COMPLETE";
 
-/// The name by which shells call the program.
+/// The name under which shells run the program.
 const PROGRAM: &str = "fslab";
 
 /// Arguments of `fslab completions`.
@@ -27,8 +27,8 @@ fn shells() -> PossibleValuesParser {
 }
 
 impl Args {
-    /// Prints the script. The script asks the installed program for candidates, so they are always
-    /// up to date.
+    /// Prints the script. At each completion, the script runs the installed program for candidates,
+    /// so the candidates are always up to date.
     pub fn run(self) -> Result<()> {
         let shells = Shells::builtins();
         let shell = shells.completer(&self.shell).context("unknown shell")?;

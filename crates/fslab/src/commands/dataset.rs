@@ -39,7 +39,7 @@ impl Args {
     }
 }
 
-/// Returns the columns of the data sets of a kind.
+/// Returns the schema of the data sets of a kind.
 pub(super) fn schema_of(kind: &str) -> Result<Schema> {
     match kind {
         "snapshot" => Ok(fslab_age::snapshot::dataset::SCHEMA),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::units::{bytes, counted, duration};
 
-/// Prints the counts of a data set that was created since `start`.
+/// Prints the counts of a data set, and the time since `start`, when its creation began.
 pub fn print(manifest: &Manifest, start: Instant, as_json: bool) {
     let (kind, rows, parts) = (&manifest.kind, manifest.rows, manifest.parts.len());
     if as_json {

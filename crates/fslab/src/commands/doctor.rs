@@ -22,7 +22,7 @@ const HELP: &str = "\
 Makes a trial mount in the directory for temporary files, and removes it. Changes nothing else.
 The exit code is 4 if mounts are impossible; other missing things are only reported.";
 
-/// The purpose that a check serves.
+/// The purpose for which a feature is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Mounts,
@@ -42,7 +42,7 @@ struct Finding {
     part: Part,
     name: &'static str,
     state: State,
-    /// A description of what was found.
+    /// A description of the result.
     found: String,
     /// Advice; empty if nothing needs to be done.
     advice: String,

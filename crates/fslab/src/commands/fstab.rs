@@ -1,23 +1,24 @@
-//! Translates the arguments with which mount(8) and umount(8) call their helpers. An example of a
-//! line of /etc/fstab: `/data /mnt/data fslab layer=null,ro 0 0`.
+//! Translates the arguments with which mount(8) and umount(8) run their helpers. An example line of
+//! /etc/fstab: `/data /mnt/data fslab layer=null,ro 0 0`.
 //!
 //! `mount.fslab` is also installed as `mount.fuse.fslab`, for `mount -t fuse.fslab`. mount(8)
-//! passes `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`. umount(8) gets the type
-//! from the kernel and calls `umount.fuse.fslab TARGET [-flnrv] [-N namespace] [-t type]`.
+//! passes `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`. umount(8) reads the type
+//! from the kernel and runs `umount.fuse.fslab TARGET [-flnrv] [-N namespace] [-t type]`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Translates the arguments of a helper into those of `fslab mount` or `fslab umount`. Returns the
-/// arguments unchanged if the program was not called as a helper.
+/// Translates a helper's arguments into those of `fslab mount` or `fslab umount`. Returns the
+/// arguments unchanged if the program was not run as a helper.
 pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let program = arguments.first().and_then(|program| Path::new(program).file_name());
     match program.and_then(OsStr::to_str) {
-        // Only `-f` (do everything but mount) and `-s` (ignore unknown options) have an effect.
+        // Two flags have an effect: `-f` (do not mount, only check) and `-s` (ignore unknown
+        // options).
         Some("mount.fslab" | "mount.fuse.fslab") => {
             of_helper("mount", "sfnv", &[('f', "--dry-run"), ('s', "--sloppy")], arguments)
         }
-        // `-r` (remount read-only if unmounting fails) is ignored: it is meant for file systems
+        // `-r` (remount read-only if unmounting fails) is ignored. It is meant for file systems
         // that can't be unmounted, such as the root.
         Some("umount.fuse.fslab") => {
             of_helper("umount", "flnrv", &[('f', "--force"), ('l', "--lazy")], arguments)
@@ -36,8 +37,8 @@ fn of_helper(
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // Only mount(8) needs the type. `-N` is passed on, so that it is refused as an unknown
-            // option. Ignoring it would mount in the wrong namespace.
+            // The type is needed only by mount(8). `-N` is kept, so that it is refused as an
+            // unknown option: ignoring it would mount in the wrong namespace.
             Some("-t") => drop(rest.next()),
             Some(flags) if is_flags(flags, known) => {
                 let given = meaning.iter().filter(|(flag, _)| flags.contains(*flag));

@@ -36,7 +36,7 @@ impl Leaf {
 
     fn has(&self, long: &str) -> bool {
         let is_it = |argument: &Arg| argument.get_long() == Some(long);
-        // A global option of the parent applies to its subcommands too.
+        // A command also has the global options of its parent.
         let is_of_parent = |parent: &Command| parent.get_arguments().any(is_it);
         let root = super::command();
         self.command.get_arguments().any(is_it)
@@ -66,7 +66,7 @@ impl Drop for Violations {
     }
 }
 
-/// Splits a command line like a shell, up to a redirection of the output.
+/// Splits a command line into words like a shell, up to a redirection of the output.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
@@ -159,7 +159,7 @@ fn a_short_option_means_the_same_everywhere() {
     }
 }
 
-/// Commands without JSON output, and the reason.
+/// Commands that have no JSON output, with the reason.
 const WITHOUT_JSON: &[(&str, &str)] = &[
     ("mount", "prints nothing"),
     ("umount", "prints nothing"),
@@ -207,7 +207,7 @@ fn every_command_that_shows_something_has_json() {
     }
 }
 
-/// Commands that delete, change something in place, or take long.
+/// Commands that delete data, change data in place, or take long.
 const WITH_DRY_RUN: &[&str] = &[
     "mount",
     "age replay",
@@ -232,7 +232,7 @@ const WITH_DRY_RUN: &[&str] = &[
     "tier undelete",
 ];
 
-/// The other commands, and the reason why they need no dry run.
+/// Commands that need no dry run, grouped by the reason.
 const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
     (
         "only shows something",
@@ -364,8 +364,8 @@ fn long_options_are_kebab_case_and_value_names_upper_case() {
     }
 }
 
-/// Options of layers are typed on command lines, so they are spelt like long options. Parameters of
-/// workloads are in plans, whose keys have underscores.
+/// Layer options are typed on command lines, so they have hyphens, like long options. Parameters of
+/// workloads are keys in plans, which have underscores.
 #[test]
 fn layer_options_are_kebab_case_and_plan_keys_snake_case() {
     let mut violations = Violations::default();
@@ -386,8 +386,8 @@ fn layer_options_are_kebab_case_and_plan_keys_snake_case() {
     }
 }
 
-/// Words that help pages and messages must not have, and their replacements. `cargo xtask tidy`
-/// looks for whole phrases in all files.
+/// Words that help pages and messages must not contain, and their replacements. `cargo xtask tidy`
+/// searches all files for whole phrases.
 const BANNED: &[(&str, &str)] =
     &[("tell", "print, report"), ("told", "printed, reported"), ("elsewhere", "offline")];
 

@@ -1,4 +1,4 @@
-//! `fslab list`: lists everything that can be named on a command line or in a plan.
+//! `fslab list`: lists all items that a command line or a plan can name.
 
 use anyhow::Result;
 use comfy_table::Table;
@@ -83,8 +83,8 @@ fn as_table(section: &Section, with_options: bool) -> Table {
     table
 }
 
-/// Returns all sections, or the section or entry called `what`. If several entries have this name,
-/// returns an array of them.
+/// Returns all sections, or only the section or entry with the name `what`. If several entries have
+/// this name, returns an array.
 fn as_json(what: Option<&str>) -> Result<Value> {
     let all = all_as_json();
     let Some(what) = what else { return Ok(all) };
@@ -105,7 +105,7 @@ fn as_json(what: Option<&str>) -> Result<Value> {
     }
 }
 
-/// Returns the JSON key of a section. The entries under this key are in the order of the section.
+/// Returns the key of a section in JSON. Its value lists the entries in the section's order.
 fn json_key(section: &Section) -> &'static str {
     match section.name {
         "archives" => "archive_kinds",
@@ -186,8 +186,8 @@ mod tests {
         for section in sections() {
             let listed = as_json(Some(section.name)).unwrap();
             assert_eq!(listed.as_array().unwrap().len(), section.entries.len(), "{}", section.name);
-            // A section takes precedence over an entry of the same name, such as the renderer
-            // `attributes`.
+            // If a section and an entry have the same name, such as the renderer `attributes`, the
+            // name refers to the section.
             let is_section = |name: &str| sections().iter().any(|section| section.name == name);
             for entry in section.entries.iter().filter(|entry| !is_section(&entry.name)) {
                 let found = as_json(Some(&entry.name)).unwrap();

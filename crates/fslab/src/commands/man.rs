@@ -36,11 +36,11 @@ impl Args {
 }
 
 /// Completes a generated page with the usual sections of man pages. The text after the options in
-/// `--help` becomes NOTES and EXAMPLES. This text is not filled, because man(1) would join the
-/// lines of its tables.
+/// `--help` becomes NOTES and EXAMPLES. This text is printed unfilled, because man(1) would
+/// otherwise join the lines of its tables.
 fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
-    // `.nh` keeps man(1) from inserting hyphens into commands.
+    // `.nh` prevents man(1) from hyphenating commands.
     let page = &with_values(page).replacen(".SH NAME\n", ".nh\n.SH NAME\n", 1);
     let (before, rest) = page.split_once(GENERATED).unwrap_or((page, ""));
     let end = rest.find(".SH ").unwrap_or(rest.len());
@@ -65,7 +65,7 @@ fn completed(page: &str) -> String {
     .concat()
 }
 
-/// Adds the value names of options to the SYNOPSIS of a page, copied from its OPTIONS.
+/// Adds the value name of each option to the SYNOPSIS of a page. The names are taken from OPTIONS.
 fn with_values(page: &str) -> String {
     let mut completed = page.to_owned();
     for line in page.lines() {

@@ -1,8 +1,8 @@
-//! The parts of the help pages and man pages that are not arguments: the examples of every command,
-//! and the sections FILES and ENVIRONMENT.
+//! The parts of the help pages and man pages that clap does not generate: the examples of every
+//! command, and the sections FILES and ENVIRONMENT.
 //!
-//! [`complete`] adds the examples to the command tree. Tests parse each example with that tree, so
-//! an example can't use a missing option.
+//! [`complete`] adds the examples to the command tree. Tests parse each example with this tree, so
+//! no example uses an option that does not exist.
 
 use clap::Command;
 

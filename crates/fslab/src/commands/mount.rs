@@ -1,7 +1,7 @@
-//! `fslab mount`: mounts layers over a directory, served by a daemon.
+//! `fslab mount`: mounts layers over a directory. A daemon serves the mount.
 //!
-//! The calling process starts the daemon and waits until the mount works or has failed. Every
-//! failure is therefore reported to the caller and shown by the exit code.
+//! The calling process starts the daemon and waits until the mount works or has failed. So every
+//! failure is reported to the caller, and the exit code shows it.
 
 mod daemon;
 pub(super) mod description;
@@ -72,12 +72,12 @@ pub struct Args {
     mount_point: PathBuf,
 }
 
-/// Parses a lower file system as the user gave it.
+/// Parses a lower file system from the command line.
 pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
     Ok(Leaf::parse(text, FOREIGN))
 }
 
-/// Parses a layer and its options, as given by the user.
+/// Parses a layer and its options from the command line.
 pub(super) fn parse_layer(text: &str) -> Result<LayerChoice, fslab_layers::Error> {
     LayerChoice::parse(text, layers::FOREIGN)
 }
@@ -87,7 +87,7 @@ struct Plan {
     stack: Stack,
     options: Options,
     mount_point: PathBuf,
-    /// The dead mount at the mount point that is to be replaced.
+    /// The dead mount (its daemon has exited) at the mount point, which this mount replaces.
     dead: Option<DeadMount>,
     /// A mount with `-o keep` that this program takes over from a previous program.
     resumed: Option<Resumed>,
@@ -95,8 +95,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Reports that the mount is possible. If this program takes over a mount, checks instead
-    /// whether it understands the state of the mount.
+    /// Reports that the mount is possible. If this program would take over a mount, checks instead
+    /// whether it can read the state of that mount.
     fn rehearse(&self) -> Result<()> {
         if let Some(resumed) = &self.resumed {
             return resumed.look();
@@ -110,7 +110,7 @@ impl Plan {
 }
 
 impl Args {
-    /// Mounts. Returns when the mount works, or with `--foreground` when it has ended.
+    /// Mounts. Returns once the mount works. With `--foreground`, returns once the mount has ended.
     pub fn run(self) -> Result<()> {
         let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
         let plan = self.plan()?;

@@ -1,5 +1,5 @@
-//! Directories for reports and work that the user chooses. A work directory must exist, so that a
-//! mistyped name is noticed. No report is written into a directory with other files.
+//! Directories that the user chooses for reports and work. A work directory must exist, so that a
+//! mistyped name is noticed. A report is never written into a directory with other files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 /// A directory that mkfs creates in the root of a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Makes the directory of a report. An existing directory is used if it is empty or contains only
-/// names that such a report writes.
+/// Makes the directory of a report. An existing directory is accepted if it contains only files for
+/// which `is_own` returns `true`.
 ///
 /// # Errors
-/// The directory can't be made, or contains other files.
+/// Fails if the directory can't be made, or contains other files.
 pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let shown = || out.display().to_string();
     match fs::create_dir_all(out) {
@@ -37,8 +37,8 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
     Ok(())
 }
 
-/// Returns a default name for the directory of a report in the current directory, with the present
-/// date and time.
+/// Returns a default name for the directory of a report: `name`, followed by the current date and
+/// time.
 pub(super) fn dated(name: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
     PathBuf::from(format!("{name}-{now}"))
@@ -47,7 +47,7 @@ pub(super) fn dated(name: &str) -> PathBuf {
 /// Checks that the directory for images and mount points exists.
 ///
 /// # Errors
-/// The path does not exist, or is not a directory.
+/// Fails if the path does not exist or is not a directory.
 pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     let shown = path.display();
     match path.metadata() {
@@ -61,10 +61,10 @@ pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns an absolute path without symbolic links. The path itself need not exist yet.
+/// Returns an absolute path without symbolic links. The path itself need not exist.
 ///
 /// # Errors
-/// The current directory is unknown.
+/// Fails if the current directory is unknown.
 pub(super) fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let there = path.ancestors().find_map(|ancestor| {

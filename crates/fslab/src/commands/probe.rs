@@ -82,7 +82,7 @@ pub struct Args {
 
 const VERIFYING: &str = "Verifying the prober";
 
-/// Minimum budget. With less space, no read-ahead window can be detected.
+/// Minimum budget of a probe. With less space, no read-ahead window can be detected.
 const BUDGET_LEAST: Size = Size::mib(16);
 
 /// The probed directory, with the clock and the interrupt flag of the run.
@@ -164,7 +164,7 @@ impl Args {
         reproduce::run(&how, clock.ok_or(not_timed.unwrap_or_default()), self.json)
     }
 
-    /// Returns the directory for images: the path that the user gave, or else /dev/shm if it
+    /// Returns the directory for images: the path from the command line, or else /dev/shm if it
     /// exists.
     fn fast_directory<'a>(&self, path: &'a Path) -> &'a Path {
         let memory = Path::new("/dev/shm");

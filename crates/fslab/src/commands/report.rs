@@ -1,4 +1,4 @@
-//! `fslab report`: renders a report from its samples, without other data.
+//! `fslab report`: renders a report. It needs only the samples files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -90,7 +90,7 @@ impl Args {
 }
 
 impl Shown {
-    /// Refuses gates that can't match any row of a plan's report.
+    /// Refuses gates that can't match any row in a report of this plan.
     pub(super) fn check_gates(&self, plan: &Plan) -> Result<()> {
         let owned: Vec<(&str, Vec<String>)> =
             plan.workloads.iter().map(|one| (one.label.as_str(), one.phases())).collect();
@@ -113,14 +113,14 @@ impl Shown {
         Ok(())
     }
 
-    /// Computes the report of samples files, prints it and writes the requested files. `page` is
-    /// the default path of the page. Returns the judgements of the gates.
+    /// Computes the report of samples files, prints it, and writes the requested files. `page` is
+    /// the default path of the HTML page. Returns the judgements of the gates.
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<Gates> {
         self.show_records(&sample::read_all(samples)?, page, Pooling::Strata)
     }
 
-    /// Does the same as [`Self::show`] for records, and pools the ratios of several machines in the
-    /// given way.
+    /// Like [`Self::show`], but for records. `pooling` is the way to pool the ratios of several
+    /// machines.
     pub(super) fn show_records(
         &self,
         records: &[Record],
@@ -160,7 +160,7 @@ impl Shown {
         Ok(Gates { judgements, undecided_fails: self.fail_undecided })
     }
 
-    /// Returns the requested metrics, if the report has all of them.
+    /// Returns the requested metrics. Fails if the report lacks one of them.
     fn known_metrics(&self, report: &Report) -> Result<Vec<String>> {
         let rows = report.phases().flat_map(|group| &group.rows);
         let known: BTreeSet<&str> =
@@ -205,7 +205,7 @@ impl Gates {
     }
 }
 
-/// Returns the description of a workload for the page.
+/// Returns the description of a workload for the HTML page.
 pub(super) fn workload_help(name: &str) -> &'static str {
     fslab_compare::workload::find(name).map_or("", |spec| spec.help)
 }

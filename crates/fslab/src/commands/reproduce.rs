@@ -1,4 +1,5 @@
-//! `fslab reproduce`: repeats the measurements of papers, and compares the results with theirs.
+//! `fslab reproduce`: repeats the measurements of papers, and compares the results with the papers'
+//! claims.
 
 mod asking;
 mod library;
@@ -19,7 +20,7 @@ use self::library::Library;
 use super::built_in;
 use super::places;
 
-/// The index page, which links to the pages of the papers.
+/// The index page. It links to the pages of the papers.
 const INDEX: &str = "index.html";
 
 const FIGURES: &str = "figures";
@@ -98,7 +99,8 @@ impl Args {
     }
 }
 
-/// Whether `fslab reproduce` writes a file or directory of this name into its output directory.
+/// Returns whether `fslab reproduce` writes a file or directory of this name into its output
+/// directory.
 fn is_own(name: &str) -> bool {
     let is_page = |name: &str| {
         let parts = name.rsplit_once('.').filter(|(_, form)| PAGE_FORMS.contains(form));
@@ -110,7 +112,7 @@ fn is_own(name: &str) -> bool {
         || library::plans().any(|plan| plan.name == name)
 }
 
-/// Fails if a plan or a command failed. Called after the pages were written.
+/// Fails if a plan or a command failed. Called after the pages are written.
 fn ended(done: &running::Done) -> Result<()> {
     match done.failed.as_slice() {
         _ if done.interrupted => {
@@ -170,8 +172,8 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
 }
 
-/// Returns a text that compares a command's output with the claims of a paper that use it, as on
-/// the paper's page. The command prints this text.
+/// Returns a text that compares a command's output with a paper's claims about this output, in the
+/// form of the paper's page. The command itself prints this text.
 pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
     let library = Library::open(paper, Form::Full)?;
     let mut paper = library.papers.into_iter().next().context("there is no such paper")?;

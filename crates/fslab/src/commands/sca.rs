@@ -1,5 +1,5 @@
-//! `fslab sca`: tools for stored files of codec layers. They work on a lower directory that is not
-//! mounted.
+//! `fslab sca`: tools for the stored files of codec layers. They work on a lower directory while it
+//! is not mounted.
 
 mod compact;
 mod convert;
@@ -102,7 +102,7 @@ impl Args {
 }
 
 impl Command {
-    /// The stored files, or directories of them, that the command uses.
+    /// Returns the stored files, or directories of them, that the command uses.
     fn paths(&self) -> Vec<&PathBuf> {
         match self {
             Self::Stat(args) => args.paths.iter().collect(),
@@ -128,7 +128,7 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
     let shown = output.display();
     let target = File::create_new(output).with_context(|| format!("can't create {shown}"))?;
     let saved = salvage(&tool, &target, output).map_err(|error| match fs::remove_file(output) {
-        // No partial file remains, so the command can be repeated.
+        // The partial file is removed, so that the command can be repeated.
         Ok(()) => error,
         Err(removal) => error.context(format!("can't remove the partial {shown}: {removal}")),
     })?;

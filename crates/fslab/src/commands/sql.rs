@@ -1,4 +1,4 @@
-//! `fslab sql`: queries data sets. The SQL engine is a program of its own, `fslab-sql`.
+//! `fslab sql`: queries data sets. The SQL engine is a separate program, `fslab-sql`.
 
 mod engine;
 mod named;
@@ -80,7 +80,7 @@ impl Args {
         let (sql, tables) = match &self.named {
             Some(name) => {
                 let query = named::find(name)?;
-                // With --named, the first argument is a table too.
+                // With --named, the first argument is a table like the others.
                 let tables = tables(self.query.iter().chain(&self.tables), Some(query))?;
                 (query.text.to_owned(), tables)
             }
@@ -107,7 +107,8 @@ impl Args {
         })
     }
 
-    /// `/tmp` is often in memory, so the default is `/var/tmp`.
+    /// Returns the directory for temporary files. The default is `/var/tmp`, because `/tmp` is
+    /// often in memory.
     fn temporary_directory(&self) -> Result<PathBuf> {
         let variable = || std::env::var_os("TMPDIR").filter(|path| !path.is_empty());
         let chosen = self.temporary.clone().or_else(|| variable().map(PathBuf::from));
@@ -139,7 +140,7 @@ fn text_of(argument: &OsStr) -> Result<String> {
     }
 }
 
-/// Resolves the tables and checks that they are those that a named query needs.
+/// Resolves the table arguments. For a named query, checks that they are the tables that it needs.
 fn tables<'a>(
     arguments: impl Iterator<Item = &'a OsString>,
     query: Option<&NamedQuery>,
@@ -172,8 +173,8 @@ fn table(argument: &OsStr) -> Result<Table> {
     let (name, path) = split(argument);
     let directory = std::path::absolute(path).with_context(|| path.display().to_string())?;
     let manifest = Manifest::read(&directory)?;
-    // The columns of one part must be those of the kind. The engine compares the other parts with
-    // this part.
+    // Check the columns of the first part against the kind. The engine compares the columns of the
+    // other parts with those of the first.
     PartReader::open(&directory, &manifest, 0, &schema_of(&manifest.kind)?)?;
     Ok(Table { name: name.unwrap_or(manifest.kind), directory })
 }

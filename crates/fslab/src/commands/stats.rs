@@ -19,7 +19,7 @@ use super::umount;
 use crate::exit::Code;
 use crate::{output, runtime, units};
 
-/// Maximum size of a daemon's answer in bytes; daemons of fslab send less.
+/// Maximum size of a daemon's answer in bytes. Daemons of fslab send less.
 const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The shortest interval of --watch.
@@ -94,7 +94,7 @@ fn parse(text: &str) -> Result<Document> {
     serde_json::from_str(text).context("the daemon's reply is not valid for this version of fslab")
 }
 
-/// Prints the counts of each interval until standard output is closed, or the mount ends.
+/// Prints the counts of each interval until standard output is closed or the mount ends.
 fn watch(path: &Path, mount: &MountEntry, interval: Duration) -> Result<()> {
     let mut before = parse(&ask(path, mount)?)?.layers;
     let mut asked = Instant::now();
@@ -129,8 +129,8 @@ fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     };
     let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;
     let stream = match runtime::connect(&socket) {
-        // The socket was left by a killed daemon, whose device number now belongs to a mount
-        // without a socket.
+        // A killed daemon left this socket. Its device number was reused for a mount without
+        // sockets.
         Err(error)
             if error.kind() == ErrorKind::ConnectionRefused
                 && umount::Daemon::of(mount).is_some() =>

@@ -91,7 +91,7 @@ impl Args {
     }
 }
 
-/// Whether the present user may see the status of a mount.
+/// Returns whether the current user may see the status of a mount.
 fn is_visible(mount: &MountEntry) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || mount.option("user_id") == Some(&own.as_raw().to_string())
@@ -188,18 +188,16 @@ fn show_all(all: &[Status]) {
     cautions.iter().for_each(|caution| say!("caution: {}", harmless(caution)));
 }
 
-/// Whether a mount is dead. The mount is accessed only if no daemon was found, because an access to
-/// the mount of a stopped daemon would hang.
+/// Returns whether a mount is dead. The mount is accessed only if no daemon was found: if a daemon
+/// exists but is stopped, an access would hang.
 fn is_dead(mount: &MountEntry) -> bool {
     Daemon::of(mount).is_none() && matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)))
 }
 
-/// Asks the daemon of a mount for its description. Returns `None` if the daemon has no socket for
-/// this.
-/// Returns the layers of a mount of fslab, top first; `None` if its daemon has no socket.
+/// Returns the layers of a mount of fslab, top first; `None` if its daemon has no status socket.
 ///
 /// # Errors
-/// The present user may not ask the daemon, or it does not answer.
+/// Fails if the daemon does not answer, or may not answer the current user.
 pub fn layers_of(mount: &MountEntry) -> Result<Option<Vec<String>>> {
     Ok(ask(mount)?.map(|known| known.layers))
 }

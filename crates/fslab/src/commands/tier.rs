@@ -1,7 +1,8 @@
 //! `fslab tier`: moves files to archives and back.
 //!
-//! If the tree is mounted, its daemon executes the command; otherwise this process opens the tree.
-//! Both use the same [`Command`]s and [events](fslab_tier::command::Event).
+//! If the tree is mounted, the daemon of the mount executes the command; otherwise this process
+//! opens the tree. The [`Command`]s and [events](fslab_tier::command::Event) are the same in both
+//! cases.
 
 mod access;
 mod as_user;
@@ -254,8 +255,8 @@ enum Action {
 impl Args {
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
-        // Poison in released files shares blocks with source files, each of which needs a
-        // descriptor.
+        // The poison text in released files shares blocks with source files. Each source file needs
+        // a descriptor.
         runtime::raise_descriptor_limit();
         let detail = show::Detail::of(self.json, self.verbose, self.quiet);
         let (access, command) = match self.action {
@@ -323,7 +324,7 @@ impl Args {
 }
 
 impl Paths {
-    /// Returns the tree of these paths, and the command for them.
+    /// Returns the tree that contains these paths, and the command for them.
     fn asked(&self, make: impl FnOnce(Vec<Vec<u8>>) -> Command) -> Result<(Access, Command)> {
         let (access, inner) = Access::to_all(&self.paths)?;
         Ok((access, make(inner)))
@@ -331,7 +332,7 @@ impl Paths {
 }
 
 impl OneArchive {
-    /// Returns the tree of this archive, and the command for it.
+    /// Returns the tree to which this archive belongs, and the command for the archive.
     fn asked(&self, make: impl FnOnce(String) -> Command) -> Result<(Access, Command)> {
         let id = self.archive.to_str().and_then(|text| text.parse::<fslab_tier::Id>().ok());
         let name = match id {
@@ -348,13 +349,13 @@ impl Tree {
     }
 }
 
-/// Returns the tree of a path, and the command for it. The path need not exist.
+/// Returns the tree that contains a path, and the command for it. The path need not exist.
 fn of_path(path: &Path, make: impl FnOnce(Vec<u8>) -> Command) -> Result<(Access, Command)> {
     let (access, inner) = Access::to(path)?;
     Ok((access, make(inner)))
 }
 
-/// Reads the rules of a policy; also returns their origin.
+/// Reads the rules of a policy. Also returns the path of the file, for messages.
 fn read_rules(file: &Path) -> Result<(String, String)> {
     let origin = file.display().to_string();
     let rules = std::fs::read_to_string(file)
@@ -376,8 +377,8 @@ fn parse_bundled(text: &str) -> Result<Size, String> {
     is_small.then_some(size).ok_or_else(|| "only files of at most 1MiB can be bundled".to_owned())
 }
 
-/// Opens a tree to work on it. While an ordinary user's tree is not in use, its root has mode 0400;
-/// this function restores the owner's access.
+/// Opens a tree for changes. While the tree of an ordinary user is not in use, its root has mode
+/// 0400. This function restores the owner's access.
 fn own_tree(path: &Path) -> Result<HostFs> {
     let cant = |what: &str, error: fslab_vfs::Error| {
         unusable(&format!("can't {what} {}", path.display()), error.errno().into())
@@ -388,7 +389,7 @@ fn own_tree(path: &Path) -> Result<HostFs> {
     Ok(tree)
 }
 
-/// Returns an error with the message `what` and the exit code of its cause.
+/// Returns an error with the message `what` and with the exit code for its cause.
 fn unusable(what: &str, error: std::io::Error) -> anyhow::Error {
     Code::of_io(&error).error(format!("{what}: {error}"))
 }

@@ -33,7 +33,7 @@ impl Args {
     }
 }
 
-/// Reports the missing records of a trace on standard error. The trace must have been read before.
+/// Reports the missing records of a trace on standard error. The whole trace must have been read.
 fn say_what_is_missing(reader: &Reader) {
     let missing = reader.missing();
     if missing > 0 {

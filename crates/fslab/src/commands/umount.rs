@@ -16,9 +16,9 @@ use super::candidates;
 use crate::exit::Code;
 pub(super) use daemon::Daemon;
 
-/// How long an unmount is retried while the mount is in use. A program that only inspects mounts
-/// (df, lsof) uses one for a moment. So does a child process, which inherits open files until
-/// execve(2).
+/// The time during which an unmount is retried while the mount is in use. Some uses are short: by a
+/// program that only inspects mounts (df, lsof), or by a child process, which inherits open files
+/// until its execve(2).
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(200);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -109,11 +109,11 @@ pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
     }
 }
 
-/// A mount, with an identity by which it is recognised later. On a kernel with unique mount IDs, no
-/// other mount gets this identity.
+/// A mount, and an identity by which to recognise it later. On kernels with unique mount IDs, the
+/// identity is never reused.
 type Known = (u64, MountEntry);
 
-/// Returns the other mounts of the same file system. Their daemon continues to serve them.
+/// Returns the other mounts of the same file system, which the daemon continues to serve.
 fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
     let places = mounts::of_device(mount.device).context("can't read the list of mounts")?;
     let others = places.into_iter().filter(|other| other.id != mount.id);
@@ -121,7 +121,7 @@ fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
 }
 
 /// Returns the identity of a mount. Returns `None` if the mount no longer exists, or if another
-/// mount covers it.
+/// mount hides it.
 fn identity_of(mount: &MountEntry) -> Option<u64> {
     mounts::identity_of(mount.open().ok()??).ok()
 }

@@ -13,11 +13,11 @@ use super::mount::upgrade::{ASKED, INSTALLED, REPLACE, SERVICE, VERSION};
 use super::umount::mount_of_ours;
 use crate::runtime;
 
-/// How long the new daemon may take to answer.
+/// The time in which the new daemon must answer.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a daemon may take to check the installed program.
+/// The time in which a daemon must check the installed program.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Time limit for a version request. A daemon that is being replaced no longer answers, although
@@ -104,8 +104,8 @@ fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> R
     stream.set_read_timeout(Some(time_max))?;
     writeln!(stream, "{question}").context("can't send the request to the daemon")?;
     let mut answer = String::new();
-    // Only one line is read, because the stream stays open until the new daemon closes the files of
-    // the old one.
+    // Only one line is read, because the stream stays open until the new daemon closes the old
+    // daemon's files.
     let mut told = BufReader::new(stream.take(ANSWER_BYTES_MAX));
     told.read_line(&mut answer).context("can't read the daemon's reply")?;
     Ok(answer.trim_end().to_owned())

@@ -1,5 +1,5 @@
-//! `fslab worker`: started by `fslab compare` for parts of workloads that several processes perform
-//! at the same time.
+//! `fslab worker`: performs a part of a workload. `fslab compare` starts several of these processes
+//! if the parts run at the same time.
 
 use anyhow::Result;
 
@@ -11,7 +11,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Performs the task when standard input gives the start signal, and prints the measurements.
+    /// Waits for the start signal on standard input, performs the task, and prints the
+    /// measurements.
     pub fn run(self) -> Result<()> {
         let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
         Ok(fslab_compare::worker::run(&self.task, &mut input, &mut output)?)

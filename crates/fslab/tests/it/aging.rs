@@ -1,5 +1,5 @@
-//! Tests `fslab age`: replays on real file systems, resumed replays, aged images, and scores in
-//! comparison with other tools.
+//! Tests `fslab age`: replays on real file systems, resumed replays, aged images, and scores, which
+//! are compared with those of other tools.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::{copy_program, fslab, run};
 
-/// A new kernel file system on a loop device. Dropping it unmounts and removes it.
+/// A new kernel file system on a loop device. It is unmounted and removed on drop.
 pub struct Fresh {
     mount: Option<Mount>,
     _device: LoopDevice,
@@ -20,12 +20,12 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// Makes a new file system. Returns `None`, and reports a skip, if it can't be made here.
+    /// Makes a new file system. If this is impossible here, reports a skip and returns `None`.
     pub fn new(kind: Kind) -> Option<Self> {
         Self::of_size(kind, 320 << 20)
     }
 
-    /// Like [`Fresh::new`], with a size in bytes.
+    /// Does the same as [`Fresh::new`], for a size in bytes.
     pub fn of_size(kind: Kind, size: u64) -> Option<Self> {
         let test = "fslab::aging";
         if !rustix::process::geteuid().is_root() {
@@ -47,7 +47,7 @@ impl Fresh {
         Some(Self { mount: Some(mount), _device: device, scratch })
     }
 
-    /// The mount point.
+    /// Returns the mount point.
     pub fn root(&self) -> PathBuf {
         self.scratch.path().join("point")
     }
@@ -61,7 +61,7 @@ impl Drop for Fresh {
     }
 }
 
-/// Returns the output of the program, which must succeed.
+/// Runs the program, which must succeed, and returns its standard output.
 #[track_caller]
 pub fn works(arguments: &[&str]) -> String {
     let output = fslab(arguments).output().unwrap();
@@ -75,7 +75,7 @@ pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Makes a workload of some thousand operations.
+/// Makes a workload of a few thousand operations.
 fn workload(scratch: &TempDir, days: &str) -> PathBuf {
     let path = scratch.path().join("workload.parquet");
     works(&["age", "profile", "smith97", "--volume", "96MiB", "--days", days, "-o", text(&path)]);
@@ -158,8 +158,8 @@ fn replayed_trees_match_the_workload_and_filefrag_agrees() {
             continue;
         };
         if kind == Kind::Btrfs {
-            // `age score` skips content that is inline in the metadata, but filefrag counts it as
-            // an extent.
+            // If the content of a file is inline in the metadata, filefrag counts an extent, but
+            // `age score` skips the file.
             continue;
         }
         let total = score.split_once("\"total\"").unwrap().1;
@@ -235,6 +235,7 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
+/// A replay that is killed and resumed several times makes the same tree as one without kills.
 /// `FSLAB_KILLS` sets the number of kills.
 #[test]
 fn killed_replay_resumes_to_the_same_tree() {
@@ -268,7 +269,7 @@ fn killed_replay_resumes_to_the_same_tree() {
         ];
         let mut child =
             fslab(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // Each kill happens at another position, after a checkpoint.
+        // Each kill happens at a later position, after a checkpoint.
         let enough = total * kill / kills;
         let reached = || {
             let told = std::fs::read_to_string(&checkpoint).unwrap_or_default();
@@ -293,14 +294,14 @@ pub fn copy(from: &Path, to: &Path) {
     assert!(done.success());
 }
 
-/// Returns the path of real source files, in the crate fslab-age.
+/// Returns the path of real source files of the crate fslab-age.
 pub fn sources(name: &str) -> PathBuf {
     std::path::absolute(Path::new("../fslab-age").join(name)).unwrap()
 }
 
 /// Takes snapshots of a live tree before and after changes, and replays the derived workload in
-/// another directory. `age verify` accepts the result as equal to the tree after the changes, and
-/// rejects it for the tree before them.
+/// another directory. `age verify` must find the replayed tree equal to the tree after the changes,
+/// and different from the tree before them.
 #[test]
 fn captured_churn_of_a_live_tree_is_verified() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
@@ -343,7 +344,7 @@ fn captured_churn_of_a_live_tree_is_verified() {
     assert!(code == 1 && told.contains("too far from the reference"), "{told}");
 }
 
-/// Equal workloads make images of the engine that are equal byte for byte. A comparison starts from
+/// Equal workloads make equal images with the engine, byte for byte. A comparison can start from
 /// such an image, but refuses an image of another workload.
 #[test]
 fn aged_images_are_reproducible_and_can_start_comparisons() {
@@ -463,8 +464,8 @@ fn scores_of_several_targets_are_drawn_in_one_chart() {
     assert_eq!(drawn.matches("<g class=\"t").count(), 5);
 }
 
-/// Ages a file system by a workload with the short-lived files of a recording. Scores over time and
-/// by size are then available.
+/// Ages a file system by a derived workload, whose short-lived files are drawn from a recording.
+/// Then the scores over time and by size are available.
 #[test]
 fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
@@ -483,7 +484,7 @@ fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let replayed = ["age", "replay", "--json", "--verify", "--score-every", "1"];
     let json = works(&[&replayed[..], &[text(&derived), text(&aged)]].concat());
     assert!(json.contains("\"verified\": true"), "{json}");
-    // Both snapshots were taken at nearly the same moment, on the first day, which has no score.
+    // Both snapshots are from the first day, which has no score, so no day can be compared.
     std::fs::write(&told, json).unwrap();
     let last = snapshots.join("1");
     let verify = ["age", "verify", "--scores", text(&told), "--earlier", text(&snapshots)];

@@ -1,6 +1,6 @@
-//! Tests `fslab age` with the changes of live trees. A workload is derived from snapshots around
-//! real builds and real package upgrades. Its replay on the same file system is verified against
-//! the last snapshot.
+//! Tests `fslab age` with changes of live trees: real builds and real package upgrades. A workload
+//! is derived from snapshots of a tree. The replay of this workload on the same file system is
+//! verified against the last snapshot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,8 +20,8 @@ struct Churn {
 }
 
 impl Churn {
-    /// Makes a new file system with an empty tree. Returns `None`, and reports a skip, if no file
-    /// system can be made.
+    /// Makes a new file system with an empty tree. If this is impossible, reports a skip and
+    /// returns `None`.
     fn new() -> Option<Self> {
         let fresh = Fresh::new(Kind::Ext4)?;
         let (tree, scratch) = (fresh.root().join("tree"), TempDir::new().unwrap());
@@ -36,8 +36,9 @@ impl Churn {
         self.snapshots.push(path);
     }
 
-    /// Replays the workload of all snapshots into a directory next to the tree. The result must be
-    /// near the last snapshot and not near the first. Returns the output of `derive`.
+    /// Replays the workload of all snapshots into a directory next to the tree. `age verify` must
+    /// find the result equal to the last snapshot, and different from the first. Returns the output
+    /// of `derive`.
     #[track_caller]
     fn age_and_verify(&self) -> String {
         let [workload, replayed] =
@@ -69,8 +70,8 @@ fn counted(derived: &str, word: &str) -> u64 {
     rest.split([',', '\n']).next().unwrap().parse().unwrap()
 }
 
-/// Runs a program, which must succeed. Prints a skip message and returns `false` if it is not
-/// installed.
+/// Runs a program, which must succeed. If it is not installed, prints a skip message and returns
+/// `false`.
 #[track_caller]
 fn done(command: &mut Command, test: &str) -> bool {
     match command.output() {
@@ -86,8 +87,8 @@ fn done(command: &mut Command, test: &str) -> bool {
     }
 }
 
-/// Returns a command of the cargo that runs this test, for another crate and without the settings
-/// of this run.
+/// Returns a command that runs this test's cargo on another crate, without the settings of this
+/// run.
 fn cargo(crate_root: &Path, arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -119,7 +120,7 @@ fn write_crate(root: &Path, modules: std::ops::Range<usize>, version: usize) {
     }
 }
 
-/// Builds five versions of a crate. Sources change, modules are added and removed, and cargo
+/// Builds five versions of a crate. The sources change, modules are added and removed, and cargo
 /// creates, writes and removes its own files.
 #[test]
 fn churn_of_builds_is_captured_replayed_and_verified() {
@@ -165,7 +166,7 @@ fn package(scratch: &Path, name: &str, version: &str, parts: &[&str]) -> Option<
     done(&mut build, "fslab::aging_churn, packages").then_some(output)
 }
 
-/// Returns dpkg for a separate root, independent of this machine's packages.
+/// Returns dpkg with a separate root, so that this machine's packages do not change.
 fn dpkg(root: &Path) -> Command {
     let mut command = Command::new("dpkg");
     command.arg(format!("--root={}", root.display()));

@@ -1,5 +1,5 @@
-//! Tests that the claims on ageing find their figures in the output of commands, and that planted
-//! errors make them fail.
+//! Tests that the claims on ageing find their figures in the output of commands, and that a claim
+//! fails if its figures are changed on purpose (a planted error).
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn simulated(place: &TempDir, arguments: &[&str]) -> Value {
     serde_json::from_str(&done(place, &arguments)).unwrap()
 }
 
-/// Returns the results of the claims for these outputs of commands, as JSON.
+/// Judges the claims by these outputs of commands. Returns the paper's page as JSON.
 #[track_caller]
 fn judged(place: &TempDir, answers: &Value) -> Value {
     fs::write(place.path().join("answers.json"), answers.to_string()).unwrap();
@@ -32,7 +32,7 @@ fn verdict(page: &Value, id: &str) -> String {
     row["agreement"].as_str().unwrap().to_owned()
 }
 
-/// Whether a file system of the verification has only contiguous files, so that the ratio of
+/// Returns whether one of the verified file systems has only contiguous files. Then the ratio of
 /// non-contiguous blocks is undefined. After only three simulated days, this depends on when the
 /// kernel wrote back dirty pages.
 fn is_unbroken(answers: &Value) -> bool {
@@ -41,7 +41,7 @@ fn is_unbroken(answers: &Value) -> bool {
     sides.into_iter().any(|side| side["broken"] == 0.0)
 }
 
-/// A few simulated days are enough for every claim and chart that needs no plan.
+/// A few simulated days give figures for all claims and charts that need no plan.
 #[test]
 fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
     let place = TempDir::new().unwrap();
@@ -78,7 +78,7 @@ fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
     assert_eq!(drawn, if is_root { 12 } else { 10 }, "charts of commands");
 }
 
-/// The planted error: the names of the two policies are swapped.
+/// If the names of both policies are swapped, the claims that compare the policies fail.
 #[test]
 fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     let place = TempDir::new().unwrap();
@@ -91,8 +91,8 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     let of = |answer: &Value| judged(&place, &json!({ "simulation": { "Ok": answer } }));
     let (truth, untruth) = (of(&answer), of(&swapped));
     for (id, expected) in [
-        // The read and create rates of NoSwitch drop less than those of FFS, but still drop, so
-        // these claims still agree.
+        // The rates of NoSwitch for reading and creating also drop, though less than those of FFS.
+        // So these claims agree even with the swapped names.
         ("dip-read", "agrees"),
         ("dip-create", "agrees"),
         ("dip-gone", "differs"),
@@ -117,9 +117,9 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     }
 }
 
-/// There are three planted errors. The figures of smart and dumb clustering are swapped. Files of
-/// 104 KB are as fast as those of 96 KB. The simulated layout differs from the real one. With only
-/// one repeat, the verification is not decided.
+/// Each of three planted errors makes claims fail. The figures of smart and dumb clustering are
+/// swapped. Files of 104 KB are as fast as files of 96 KB. The simulated layout differs from the
+/// real one. With only one repeat, the verification is not decided.
 #[test]
 fn planted_errors_in_clustering_dip_and_verification_fail_claims() {
     let place = TempDir::new().unwrap();
@@ -163,6 +163,7 @@ const PLAN: &str = include_str!("../../../../plans/aging-policies.toml");
 const AGED: &str = "aged = \"aged-{policy}.zst\"";
 
 /// Runs the plan `aging-policies` with an additional line in its target, and judges the claims.
+/// Returns the messages of the comparison.
 #[track_caller]
 fn compared(place: &TempDir, change: &str) -> String {
     let text = PLAN.replace(AGED, &format!("{AGED}\n{change}"));
@@ -178,14 +179,14 @@ fn compared(place: &TempDir, change: &str) -> String {
     command.current_dir(place.path()).env("FSLAB_CACHE", place.path());
     let output = command.output().unwrap();
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
-    // The exit code is ignored, because the results of the claims show missing measurements.
+    // The exit code is ignored: the judged claims show missing measurements.
     let mut command = fslab(&["reproduce", "aging", "--samples", "."]);
     command.current_dir(place.path()).output().unwrap();
     messages
 }
 
-/// The planted errors are an image of another workload, and an image that another policy aged. Each
-/// has the name of the requested image. Neither is measured, so the claim has no figure.
+/// An image of another workload, or one that another policy aged, must not be measured, even if it
+/// has the name of the requested image. The claim then has no figure.
 #[test]
 fn an_image_of_another_policy_or_workload_fails_the_claim() {
     if crate::support::can_not_mount("fslab::aging_claims, images") {

@@ -61,8 +61,9 @@ if found != pieces * 4:
     sys.exit('a direct append: %r' % [found[at] for at in range(0, len(found), 1 << 20)])
 ";
 
-/// Whether only the flags of the open call matter. With passthrough, the kernel opens the lower
-/// file with these flags, and does not check them again at a write (Linux 6.18).
+/// Returns whether appending depends only on the flags of the open call. With passthrough, the
+/// kernel opens the lower file with these flags, and does not check them again at a write (Linux
+/// 6.18).
 fn is_settled_at_opening(stack: &str) -> bool {
     stack == "null" || stack == "tier"
 }

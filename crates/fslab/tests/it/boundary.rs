@@ -18,13 +18,13 @@ use crate::support::{
     Place, copy_program, daemons_naming, is_mounted, require_mounting, soon, umount_unused,
 };
 
-/// Maximum resident memory at rest, in KiB.
+/// Maximum resident memory of an idle daemon, in KiB.
 const RESIDENT_MAX_KIB: u64 = 32 << 10;
 
 const ACCESS_ACL: &str = "system.posix_acl_access";
 
-/// Returns an ACL in the kernel's format. The owner and the mask have all permissions, one
-/// other user may read, and nobody else has access.
+/// Returns an ACL in the kernel's format. It gives all permissions to the owner and the mask, read
+/// permission to one other user, and no permission to anyone else.
 fn readable_by(user: u32) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries = [(1, 7, NOBODY), (2, 4, user), (4, 0, NOBODY), (16, 7, NOBODY), (32, 0, NOBODY)];
@@ -82,8 +82,7 @@ fn setting_an_acl_as_a_non_member_clears_set_group_id() {
     }
 }
 
-/// Tests numbers of threads from one up to more than there are processors. A single thread must
-/// never wait for another one.
+/// A mount conforms with one to eight threads. A single thread must never wait for a second one.
 #[test]
 fn mount_conforms_with_one_to_eight_threads() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
@@ -131,7 +130,7 @@ fn mount_on_two_processors(place: &Place, layer: &str) {
     assert!(status.unwrap().success());
 }
 
-/// The memory is measured after work in many threads, all of which have used their buffers.
+/// The memory is measured after many threads have worked and used their buffers.
 #[test]
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();
@@ -152,7 +151,7 @@ fn a_mount_at_rest_takes_little_memory() {
     place.umount();
 }
 
-/// Uses a separate device node, because the machine's own node may be accessible only to root.
+/// Makes a separate /dev/fuse, because the machine's own may be accessible only to root.
 const WITH_OWN_DEVICE: &str = r#"
     set -e
     mount --make-rprivate /
@@ -202,8 +201,8 @@ const AS_A_USER: &str = r#"
     cat "$SCRATCH/answers"
 "#;
 
-/// A user enters an idle mount, and leaves it after the daemon has tried to unmount it. A wrapper
-/// of fusermount3 logs these attempts, and delays them until the user is in the mount.
+/// A user enters an idle mount while the daemon tries to unmount it, and leaves the mount later. A
+/// wrapper of fusermount3 logs these attempts, and delays them until the user is in the mount.
 const IN_AN_IDLE_MOUNT: &str = r#"
     export HELPER="$(command -v fusermount3)" NOTES="$SCRATCH/dev/notes"
     install -d -o nobody "$NOTES"
@@ -227,8 +226,8 @@ END
     '
 "#;
 
-/// Runs a script in an environment where ordinary users can mount. Returns `None` with a skip
-/// message if that is impossible.
+/// Runs a script in an environment where ordinary users can mount. If that is impossible, prints a
+/// skip message and returns `None`.
 pub fn with_own_device(test: &str, script: &str) -> Option<String> {
     if Command::new("fusermount3").arg("--version").output().is_err() {
         skip(test, "fusermount3 is not installed (Debian: fuse3)");
@@ -298,8 +297,8 @@ fn bind(source: &Path, target: &Path) -> Mount {
     Mount::adopt(target)
 }
 
-/// The daemon serves a second mount point after the first is unmounted. When the daemon exits, the
-/// second mount point is unmounted too.
+/// The daemon serves a second mount point after the first is unmounted. When it exits, the second
+/// one is unmounted too.
 #[test]
 fn mount_is_served_at_both_of_its_mount_points() {
     require_mounting!();
@@ -352,7 +351,8 @@ fn daemon_does_not_unmount_a_mount_above_its_own() {
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
-/// The kernel grants passthrough only to the lowest of several stacked mounts.
+/// Of several stacked mounts, the kernel grants passthrough only to the lowest. The refusal is
+/// logged once for each of the others.
 #[test]
 fn stacked_mounts_work_and_log_passthrough_refusal_once() {
     require_mounting!();
@@ -362,7 +362,7 @@ fn stacked_mounts_work_and_log_passthrough_refusal_once() {
     for place in &mut above {
         place.lower.clone_from(&lower);
         let log = place.point.parent().unwrap().join("log");
-        // The log has another message too, about missing file handles.
+        // The log also contains another message, about missing file handles.
         let (code, said) =
             place.try_mount(&["-l", "null", "-o", &format!("log={}", log.display())]);
         assert_eq!(code, 0, "{said}");

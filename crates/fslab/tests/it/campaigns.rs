@@ -17,8 +17,8 @@ const PLAN: &str = "name = \"small\"\nrounds = 4\nrounds_max = 8\nnoise_floor = 
     [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
 
-/// Makes a directory with a plan and a campaign of it. The PATH of fslab contains only programs of
-/// the test.
+/// Makes a directory with a plan and its campaign. The program's PATH contains only the programs
+/// that the test provides.
 fn campaign() -> Scratch {
     let scratch = Scratch::with_plan(PLAN, ("PATH", "bin"));
     let told = scratch.done(&["campaign", "new", "plan.toml", "run"]);
@@ -103,7 +103,7 @@ fn failing(scratch: &Scratch) -> String {
     )
 }
 
-/// Checks the messages and exit codes that the guide lists for refused campaigns.
+/// Refused campaigns have the messages and exit codes that the guide lists.
 #[test]
 fn refused_campaigns_print_one_line_and_the_documented_code() {
     let scratch = campaign();
@@ -135,7 +135,7 @@ fn refused_campaigns_print_one_line_and_the_documented_code() {
     assert!(code == FAILURE && message.contains("failed: here"), "{code}: {message}");
 }
 
-/// Every share fails, and all of them are run.
+/// If one share fails, the other shares are still run. Here every share fails.
 #[test]
 fn other_shares_run_after_a_share_has_failed() {
     let scratch = campaign();
@@ -150,7 +150,7 @@ fn other_shares_run_after_a_share_has_failed() {
     assert_eq!((&status["missing"], &status["hosts"][0]["attempts"]), (&0.into(), &3.into()));
 }
 
-/// Checks the script, and that `sbatch` receives it. The test replaces `sbatch` by a program that
+/// Checks the script, and that `sbatch` receives it. The test replaces `sbatch` with a program that
 /// saves the script.
 #[test]
 fn slurm_script_is_an_array_job_with_requeue() {

@@ -1,5 +1,5 @@
-//! Tests the lock of a tree: only one mount or tool uses the tree at a time, and other users can't
-//! block it.
+//! Tests the lock of a tree: only one mount or tool uses the tree at a time, and locks that other
+//! users hold do not block it.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ use crate::support::{Place, copy_program, program, require_mounting, run};
 
 const LOCK: &str = ".fslab-lock";
 
-/// Locks a file or directory, which is possible for any user who may read it.
+/// Locks a file or directory, as any user can who may read it.
 fn locked(path: &Path) -> File {
     let file = File::open(path).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
@@ -39,7 +39,7 @@ fn is_refused((code, message): (i32, String)) {
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 
-/// Returns another mount point for the same tree.
+/// Returns a place with the same tree and another mount point.
 fn beside(place: &Place) -> Place {
     let mut other = Place::new();
     other.lower.clone_from(&place.lower);
@@ -94,7 +94,7 @@ fn a_mount_hides_its_lock_file() {
     for refused in taken {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
     }
-    // In other directories, the name of the lock file is an ordinary name.
+    // In other directories, a file may have the name of the lock file.
     fs::create_dir(place.point.join("directory")).unwrap();
     fs::write(place.point.join("directory").join(LOCK), "x").unwrap();
     place.umount();
@@ -189,7 +189,7 @@ fn overlapping_mounts_are_refused_or_hide_the_locked_subtree() {
     outer.mount(&now);
     is_refused(inner.try_mount(&now));
     outer.umount();
-    // A lock file that no process locks has no effect.
+    // A lock file has no effect if no process has locked it.
     inner.mount(&now);
     fs::write(inner.point.join("file"), "inner").unwrap();
     outer.mount(&now);
@@ -260,7 +260,7 @@ fn tools_are_refused_while_a_tree_is_mounted_and_leave_no_lock_file() {
         assert_eq!(code, 0, "{action}: {message}");
         assert_eq!(names(&directory), ["file"], "{action}");
     }
-    // A tool that works in a subdirectory blocks only that subdirectory of the mount.
+    // While a tool works in a subdirectory, only this subdirectory of a mount is unusable.
     let lock = directory.join(LOCK);
     fs::write(&lock, "").unwrap();
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o600)).unwrap();
@@ -304,8 +304,8 @@ fn mount_reports_waiting_and_its_timeout_in_one_line_each() {
     place.umount();
 }
 
-/// Mounts sshfs on the lower directory. The mount looks like a remote file system, but sshfs talks
-/// to a local server through pipes.
+/// Mounts sshfs on the lower directory. The mount looks remote, but sshfs talks to a local server
+/// through pipes.
 fn over_sshfs(place: &Place) -> Option<Mount> {
     let test = "claims::mount_over_sshfs_warns_about_other_machines";
     let server = Path::new("/usr/lib/openssh/sftp-server");

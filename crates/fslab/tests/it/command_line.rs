@@ -17,7 +17,8 @@ fn refused(arguments: &[&str], code: i32, part: &str) {
     assert!(message.starts_with("fslab: "), "{message}");
 }
 
-/// The exit code does not depend on where an error is detected: in the argument parser or later.
+/// Unusable input has another exit code than wrong usage, whether the argument parser or later code
+/// detects the error.
 #[test]
 fn invalid_input_and_wrong_usage_have_distinct_exit_codes() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Tests `fslab compare` and `fslab report` from a user's point of view: generated plans, dry runs,
-//! reports in every format, interrupted and merged runs.
+//! Tests `fslab compare` and `fslab report` as a user runs them: generated plans, dry runs, reports
+//! in every format, interrupted and merged runs.
 
 use std::fs;
 use std::path::Path;
@@ -34,8 +34,8 @@ fn init_writes_a_plan_once_and_a_dry_run_describes_it() {
     assert!(!Path::new(&scratch.path("cache")).exists(), "nothing was run");
 }
 
-/// The duration is unknown at first. A dry run with `--trial` measures and prints it, but only a
-/// comparison records it.
+/// At first, the duration is unknown. A dry run with `--trial` measures and prints it, but only a
+/// comparison records it for later estimates.
 #[test]
 fn dry_run_estimates_the_duration_after_a_first_run() {
     let scratch = folder();
@@ -120,8 +120,8 @@ fn report_is_written_in_every_format() {
     assert_eq!(message, "fslab: no target is named `memry`; nearest: `memory`\n");
 }
 
-/// The samples of two halves together make a whole comparison. Resuming a complete half runs
-/// nothing.
+/// The samples of both halves of a comparison can be merged into one report. Resuming a complete
+/// half runs nothing.
 #[test]
 fn comparison_shares_are_merged_and_resumed() {
     let scratch = folder();
@@ -136,7 +136,7 @@ fn comparison_shares_are_merged_and_resumed() {
     let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.starts_with("2 runs, ") && text.contains("too few to find"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
-    // This run was started as a half, and resumes as the same half.
+    // This run was started as one half, so it resumes as the same half.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
     assert!(text.contains("24 samples"), "{text}");
     for (option, value, begun) in [
@@ -155,8 +155,8 @@ fn comparison_shares_are_merged_and_resumed() {
     }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     assert!(after.starts_with(&before), "the earlier samples are kept");
-    // Samples of an older fslab do not record the selected part, so the other half is treated as
-    // missing and is run.
+    // Samples of an older fslab do not record the chosen part of the plan. So the other half counts
+    // as missing and is run.
     let line = before.lines().next().unwrap();
     let mut first: serde_json::Value = serde_json::from_str(line).unwrap();
     first.as_object_mut().unwrap().remove("choice").unwrap();
@@ -181,7 +181,7 @@ fn resumed_comparison_keeps_its_original_options() {
     let file = scratch.path("out/samples.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
     let record = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
-    // This is the state of a comparison that was killed after its first block.
+    // This is the samples file of a comparison that was killed after its first block.
     let block = |line: &str| record(line)["record"] == "block";
     let end = whole.lines().position(block).unwrap() + 1;
     let cut: Vec<&str> = whole.lines().take(end).collect();
@@ -245,7 +245,7 @@ fn missing_work_directories_and_foreign_report_directories_are_refused() {
     scratch.done(&["compare", "plan.toml", "--rounds", "1", "--out", "empty"]);
 }
 
-/// The other targets are still measured.
+/// If one target fails, the comparison fails, but the other targets are still measured.
 #[test]
 fn comparison_fails_if_a_target_fails() {
     let scratch = folder();

@@ -1,4 +1,4 @@
-//! Runs the conformance suite on real mounts. Each mount point is opened as a host directory.
+//! Runs the conformance suite on real mounts. The suite uses each mount point as a host directory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -64,8 +64,8 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
 }
 
-/// Tests a mount with `-o keep` whose daemon is killed at most once in each case. Several kills
-/// could make a case fail, because a request that is performed at four kills fails with EIO.
+/// Runs the suite on a mount with `-o keep`. The daemon is killed at most once in each case: a
+/// request that is interrupted by four kills fails with EIO.
 fn conforms_while_daemons_are_killed(place: &Place, layer: &str, allowed: &[Allowed<'_>]) {
     place.mount(&["-l", layer, "-o", "suid,dev,keep=250"]);
     let (is_over, begun, kills) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -107,7 +107,7 @@ fn a_kept_sca_stack_conforms_while_daemons_are_killed() {
     conforms_while_daemons_are_killed(&Place::on_disk(), "zstd", WRITEBACK);
 }
 
-/// What the ext2 engine does not support.
+/// Cases that the ext2 engine does not support.
 const IMAGE: &[Allowed<'static>] = &[
     ("holes/reserving_can_keep_the_size", RESERVED),
     ("holes/reserved_space_behind_the_end_shows_nothing_stale", RESERVED),
@@ -123,7 +123,8 @@ fn a_kept_image_conforms_while_daemons_are_killed() {
     conforms_while_daemons_are_killed(&place, "null", IMAGE);
 }
 
-/// Tests each file system that a tier supports, with devices and set-id bits like the other tests.
+/// Runs the suite on a tier over one of the file systems that tiers support. Device nodes and
+/// set-id bits are allowed, as in the other tests.
 fn a_mounted_tier_conforms_over(kind: Kind) {
     require_mounting!();
     let tiered = Tiered::over(Some(kind));
@@ -146,14 +147,14 @@ fn a_mounted_tier_conforms_over_btrfs() {
     a_mounted_tier_conforms_over(Kind::Btrfs);
 }
 
-/// Returns all layers with their defaults; the files that they write are below `scratch`.
+/// Returns all layers with their default options. The files that layers write are below `scratch`.
 fn every_layer(scratch: &std::path::Path) -> impl Iterator<Item = String> {
     let of = |layers| with_each_option(layers, |_, _| false, scratch);
     of(fslab_layers::LAYERS).into_iter().chain(of(fslab_sca::LAYERS))
 }
 
 /// One layer of each kind, for runs without `FSLAB_EVERY_LAYER=1`. Other tests run the suite on all
-/// layers without a mount.
+/// layers without mounting them.
 const KINDS: &[&str] = &["null", "trace", "zstd"];
 
 #[test]

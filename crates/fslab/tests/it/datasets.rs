@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::aging::{text, works};
 use crate::support::fslab;
 
-/// Two snapshots of a tree, and a data set of each, in a new directory.
+/// Makes two snapshots of a tree, and a data set of each, in a new directory.
 fn snapshots() -> TempDir {
     let scratch = TempDir::new().unwrap();
     let [one, two] = ["one.parquet", "two.parquet"].map(|name| scratch.path().join(name));
@@ -44,7 +44,7 @@ fn diff_prints_the_same_counts_for_data_sets_as_for_files() {
     assert!(of_sets["renamed"].as_u64().unwrap() > 0, "{of_sets}");
     let lines = |arguments: &[&str]| {
         let printed = works(arguments);
-        // The last line contains the time that the command took.
+        // The last line is dropped, because it contains the duration of the command.
         let mut lines: Vec<_> = printed.lines().map(str::to_owned).collect();
         lines.pop();
         lines.sort();

@@ -1,7 +1,7 @@
 //! Tests kept mounts that are exported by NFS-Ganesha and by Samba.
 //!
-//! Servers and clients run in separate namespaces, so they use no ports of the machine, and are
-//! killed with their first process.
+//! Servers and clients run in separate namespaces. So they use no ports of the machine, and they
+//! are killed when the first process of the namespace ends.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use fslab_vfs_testing::skip::skip;
 use crate::support::{Place, program, require_mounting};
 use crate::tiering::Ground;
 
-/// Mounts $LOWER on $POINT, and defines functions for both servers.
+/// Mounts $LOWER on $POINT, and defines functions that the tests of both servers use.
 const BEGIN: &str = r#"
 ip link set lo up
 mount -t tmpfs -o mode=755 none /run
@@ -23,7 +23,7 @@ kill_daemon() { kill -9 "$(pgrep -P "$(pgrep -o -f " $POINT\$")")"; }
 head -c 20000000 /dev/urandom > data
 "#;
 
-/// Exports by NFS-Ganesha. It opens files by their handles, as the kernel's server does.
+/// Exports the mount by NFS-Ganesha, which opens files by their handles, like the kernel's server.
 const NFS: &str = r#"
 mkdir /run/ganesha recovery
 cat > ganesha.conf << EOF
@@ -106,7 +106,7 @@ kill "$server"
 within "$FSLAB" umount "$POINT"
 "#;
 
-/// Runs a script as root in separate namespaces; returns its standard output. Returns `None` if a
+/// Runs a script as root in separate namespaces. Returns its standard output, or `None` if a
 /// program is missing.
 #[track_caller]
 fn exported(test: &str, programs: &[&str], script: &str) -> Option<String> {
@@ -118,7 +118,7 @@ fn exported(test: &str, programs: &[&str], script: &str) -> Option<String> {
         skip(test, "not root, so it can't run a server in separate namespaces");
         return None;
     }
-    // The mount has file handles only if its lower directory is the root of a file system.
+    // Mounts have file handles only if their lower directory is the root of a file system.
     let (ground, place) = (Ground::new(Kind::Ext4), Place::in_memory());
     let output = Command::new("unshare")
         .args(["--net", "--mount", "--propagation", "private"])

@@ -56,7 +56,7 @@ fn put_and_get_copy_a_file_into_and_out_of_an_image() {
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|index| (index * 7 % 251) as u8).collect();
     std::fs::write(&source, &bytes).unwrap();
     for _ in 0..2 {
-        // The second copy replaces the first.
+        // In the second round, the copy replaces the first one.
         works(&["ext2", "put", image, source.to_str().unwrap(), "/lost+found/a file"]);
     }
     assert_eq!(works(&["ext2", "ls", image, "/lost+found"]), b"a file\n");
@@ -126,7 +126,7 @@ fn import_and_export_preserve_a_tree() {
     assert_eq!(std::fs::read_link(target.join("link")).unwrap(), Path::new("/etc/passwd"));
     let sparse = target.join("sparse").metadata().unwrap();
     assert_eq!((sparse.len(), sparse.blocks()), (100 << 20, 0));
-    // An existing name is refused, and its file is not overwritten.
+    // An existing name is refused, and the file is not overwritten.
     let (code, message) = run(&["ext2", "export", image, target.to_str().unwrap()]);
     assert_ne!(code, 0);
     assert!(message.contains("exists"), "{message}");
@@ -167,7 +167,7 @@ fn invalid_images_and_arguments_are_named_in_the_error() {
     assert!(!is_mounted(&place.point));
 }
 
-/// Runs a tool that fails; returns its code and both outputs.
+/// Runs a tool that must fail. Returns its exit code and both of its outputs.
 pub fn fails(arguments: &[&str]) -> (i32, String) {
     let output = fslab(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -265,7 +265,7 @@ fn tune_resize_and_undelete_work_on_an_image() {
     let [source, target] = [&source, &target].map(|path| path.to_str().unwrap());
     std::fs::write(source, vec![8; 300_000]).unwrap();
     works(&["ext2", "put", image, source, "/file"]);
-    // This replaces and deletes the first file.
+    // Putting another file under this name deletes the first file.
     let other = place.lower.join("other");
     std::fs::write(&other, "short").unwrap();
     works(&["ext2", "put", image, other.to_str().unwrap(), "/file"]);
@@ -321,7 +321,7 @@ fn a_mounted_image_conforms() {
     );
     eprintln!("{report}");
     assert!(report.is_success());
-    // Syncs first, so that unmounting does not exceed its time limit on a busy disk.
+    // Sync first, so that unmounting a busy disk does not exceed the time limit.
     std::fs::File::open(&place.point).unwrap().sync_all().unwrap();
     place.umount();
     check(&image);
@@ -365,7 +365,8 @@ fn codec_layer_works_over_an_image() {
     place.umount();
 }
 
-/// Returns the content of a file in the root of the image while a daemon has the image open.
+/// Returns the content of a file in the image's root, read from the image while a daemon has it
+/// open.
 fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
     use fslab_ext2::{Ext2, VolumeOptions};
     use fslab_vfs::FileDevice;
@@ -379,13 +380,13 @@ fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
     client.contents(found.ino).ok()
 }
 
-/// Kills the daemon and repairs the image, as a user would.
+/// Kills the daemon and repairs the image, like a user after a crash.
 fn kill_and_repair(place: &Place, image: &Path) {
     kill(place);
     repair(place, image);
 }
 
-/// Kills the daemon. Requests of programs fail from then on.
+/// Kills the daemon. Afterwards, requests of programs fail.
 pub fn kill(place: &Place) {
     use rustix::process::{Pid, Signal, kill_process};
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
@@ -394,7 +395,7 @@ pub fn kill(place: &Place) {
 
 /// Removes the mount of a killed daemon, and repairs the image.
 pub fn repair(place: &Place, image: &Path) {
-    // A killed daemon answers no requests, which may keep the mount busy, so this unmounts lazily.
+    // Requests that a killed daemon never answered may keep the mount busy, so unmount lazily.
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
     crate::support::soon("the daemon has exited", || {
         crate::support::daemons_naming(&place.point).is_empty()
@@ -445,7 +446,8 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// `FSLAB_EXT2_NAMES` sets the number of names; 1000000 is the number in the original bug report.
+/// After most files of a large directory are removed, the directory shrinks, even while mounted.
+/// `FSLAB_EXT2_NAMES` sets the number of names; the original bug report has 1000000.
 #[test]
 fn emptied_directory_shrinks_while_mounted() {
     use fslab_vfs_testing::environment::number;
@@ -484,7 +486,8 @@ fn emptied_directory_shrinks_while_mounted() {
     check(&image);
 }
 
-/// If the size is impossible, the message contains it.
+/// A refused mkfs does not change the image. If the requested size is impossible, the error
+/// contains the size.
 #[test]
 fn refused_mkfs_leaves_the_image_unchanged() {
     let place = Place::new();
@@ -502,8 +505,8 @@ fn refused_mkfs_leaves_the_image_unchanged() {
             .contains("image, 64 B: can't make or change the file system: the device is too small"),
         "{message}"
     );
-    // The size is near the maximum. Rounding up to whole groups gives one inode more than there are
-    // inode numbers.
+    // The size is near the maximum. After rounding up to whole groups, there would be one inode
+    // more than inode numbers.
     let large = ["ext2", "mkfs", "--force", "-i", "4096", path.to_str().unwrap(), "17592186040320"];
     let (code, message) = run(&large);
     assert_eq!(code, BAD_INPUT, "{message}");
@@ -511,8 +514,8 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
 }
 
-/// An image of another format is refused like one of the ext2 family. With `--force` it becomes
-/// ext2, and tools no longer find the old format.
+/// mkfs refuses an image of another format, like one of the ext2 family. With `--force`, the image
+/// becomes ext2, and tools no longer detect the old format.
 #[test]
 fn mkfs_overwrites_other_formats_only_with_force() {
     let place = Place::new();
@@ -570,12 +573,12 @@ fn readdir_option_sorts_a_listing_by_inode() {
     }
 }
 
-/// Seeks like seekdir(3), with the kernel's cache of listings, and while names are added and
-/// removed.
+/// A listing resumes from earlier positions, as with seekdir(3), also with the kernel's cache of
+/// listings, and while names are added and removed.
 #[test]
 fn listing_resumes_from_earlier_seek_positions() {
     require_mounting!();
-    // A directory made with an index may be used without it; a small one then becomes linear.
+    // The last pair uses a directory without its index. When it becomes small, it becomes linear.
     for (key, again) in [("htree", "htree"), ("linear", "linear"), ("htree", "linear")] {
         let mut place = Place::new();
         let path = image(&place, "32MiB");
@@ -673,7 +676,8 @@ fn image_with_a_journal_can_only_be_read() {
     assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
 }
 
-/// overlayfs needs renames that leave a whiteout, and records removed files as whiteouts.
+/// An overlayfs works over an image. For this, renames must be able to leave a whiteout, and
+/// removed files are recorded as whiteouts.
 #[test]
 fn an_image_serves_as_the_upper_directory_of_an_overlay() {
     require_mounting!();

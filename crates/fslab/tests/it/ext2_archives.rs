@@ -14,7 +14,7 @@ fn shell(directory: &Path, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Files of all kinds, one with a name longer than the 100 bytes of the oldest header.
+/// Makes files of all kinds, one with a name longer than the 100 bytes of the oldest tar header.
 const FILES: &str = "\
     mkdir -p s/deep/deeper && cd s && echo bytes > deep/deeper/file &&
     ln deep/deeper/file 'second name' && ln -s /etc/passwd link && mkfifo pipe &&
@@ -23,7 +23,7 @@ const FILES: &str = "\
     echo long > $(printf 'n%.0s' $(seq 150)) && head -c 2500000 /dev/urandom > large &&
     setfattr -n user.colour -v blue deep/deeper/file && touch -d 2001-02-03T04:05:06.789Z deep";
 
-/// Lists all attributes of every file, except those that an image adds itself.
+/// Lists all attributes of every file, except for the entries that every image has.
 const LISTING: &str = "\
     find . -mindepth 1 -path ./lost+found -prune -o -printf '%P %y %m %U %G %n %T@ %l\n' | sort
     find . -type f -exec md5sum {} + | sort; getfattr -d deep/deeper/file";
@@ -39,7 +39,7 @@ fn import_unpacks_archives_like_gnu_tar() {
     }
     let place = Place::new();
     shell(&place.lower, FILES);
-    // ustar supports neither long names nor times before 1970.
+    // The format ustar supports neither long names nor times before 1970.
     for how in ["pax --xattrs", "gnu --sparse", "ustar --exclude=n*n --exclude=old"] {
         shell(&place.lower, &format!("tar --format={how} -C s -cf archive.tar ."));
         shell(&place.lower, "rm -rf a b && mkdir a b && tar --xattrs -C b -xpf archive.tar");
@@ -60,9 +60,9 @@ fn import_unpacks_archives_like_gnu_tar() {
     }
 }
 
-/// Makes four bad archives. One leads out of the target directory by `..`, and one by a symbolic
-/// link that a later member uses as a directory. One has an unsupported format, and one is
-/// truncated.
+/// Makes four bad archives. The first contains a path out of the target directory (`..`). The
+/// second uses an earlier symbolic link as a directory. The third has an unsupported format, and
+/// the fourth is truncated.
 const BAD_ARCHIVES: &str = "\
     echo x > x; : > empty; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
     tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y

@@ -1,5 +1,5 @@
-//! The daemon of a mounted ext2 image is killed under load. After a repair of the image, all synced
-//! bytes are there, under a name that their file had since the sync.
+//! Tests a mounted ext2 image whose daemon is killed under load. After a repair of the image, all
+//! synced bytes must exist, under a name that their file has had since the sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -22,9 +22,9 @@ const NAMES: u64 = 13;
 #[derive(Default)]
 struct Appended {
     content: Vec<u8>,
-    /// The number of bytes at the last sync that returned, if there was one.
+    /// The length of the file at the last completed sync, if there was one.
     synced: Option<usize>,
-    /// The names since that sync.
+    /// The names that the file has had since that sync.
     names: BTreeSet<String>,
 }
 
@@ -36,8 +36,8 @@ struct Work {
 }
 
 impl Work {
-    /// Performs a step. The model is changed before a request whose effect may survive the kill,
-    /// even if the request fails.
+    /// Performs a step. If the effect of a request may survive the kill although the request fails,
+    /// the model is changed before the request.
     fn step(&mut self, point: &Path, writer: u64, step: u64) -> Result<()> {
         let name = format!("{writer}-{}", step % NAMES);
         let path = point.join(&name);
@@ -73,8 +73,9 @@ impl Work {
         Ok(())
     }
 
-    /// Whether these bytes may be those of a file: all synced bytes, then any number of the bytes
-    /// that follow, then zeros up to the end of the block.
+    /// Returns whether these bytes may be the content of a file after the kill. They must begin
+    /// with all synced bytes. A part of the bytes that were appended later may follow, and then
+    /// zeros up to the end of the block.
     fn is_content(file: &Appended, found: &[u8]) -> bool {
         let common = found.iter().zip(&file.content).take_while(|(one, other)| one == other);
         let equal = common.count();
@@ -109,8 +110,8 @@ fn killed_once(seed: u64) -> u64 {
         kill(&place);
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
-    // The mount is removed only now, because otherwise the writers would write to the directory
-    // below it.
+    // The mount is removed only after all writers have ended. Otherwise they would write to the
+    // directory below it.
     repair(&place, &image);
     place.mount(&[]);
     works.iter().for_each(|work| work.check(&place.point));

@@ -1,4 +1,4 @@
-//! Tests the fault layer from a program's point of view, through a mount.
+//! Tests the fault layer as programs see it, through a mount.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -69,8 +69,8 @@ fn programs_see_an_injected_full_disk_and_short_writes() {
     fails(file.write_all(&[1; 20_000]), Errno::NOSPC);
     assert_eq!(fs::metadata(place.lower.join("filling")).unwrap().len(), 10_000);
     let short = File::create(place.point.join("short")).unwrap();
-    // The data is on the heap. The pages of a constant may not be in memory yet, and the kernel may
-    // then send the first page separately.
+    // The data is on the heap. The pages of a constant may not be in memory yet, so the kernel
+    // might send the first page in a separate request.
     let data = vec![1; 4096];
     assert_eq!(short.write_at(&data, 0).unwrap(), 100);
     drop((file, short));
@@ -128,8 +128,8 @@ fn invalid_fault_script_prevents_the_mount() {
     assert!(!crate::support::is_mounted(&place.point));
 }
 
-/// If the reply had fewer bytes, the kernel would treat it as the end of the file, and fill the
-/// rest of its pages with zeros.
+/// A read that fails partway must return only the error. The kernel would treat a shorter reply as
+/// the end of the file, and fill the rest of its pages with zeros.
 #[test]
 fn read_that_fails_partway_returns_only_the_error() {
     require_mounting!();
@@ -148,8 +148,8 @@ fn read_that_fails_partway_returns_only_the_error() {
     place.umount();
 }
 
-/// With writeback the kernel caches file sizes, here for an hour. It must not cache a size that
-/// could not be determined.
+/// With writeback, the kernel caches file sizes, here for an hour. It must not cache the size of a
+/// file whose size could not be determined.
 #[test]
 fn kernel_does_not_cache_an_unknown_file_size() {
     require_mounting!();

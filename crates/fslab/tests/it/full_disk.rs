@@ -1,4 +1,4 @@
-//! Tests writes for which the lower file system has too little space.
+//! Tests writes that need more space than the lower file system has.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -25,8 +25,8 @@ fn small_place() -> (Place, Mount) {
     (place, lower)
 }
 
-/// The promises of docs/SEMANTICS.md, sections 2 and 4: in each kind of mount, write or close
-/// reports the error.
+/// In every kind of mount, write or close reports a full disk, as docs/SEMANTICS.md promises in
+/// sections 2 and 4.
 #[test]
 fn a_full_disk_is_reported_and_earlier_data_stays() {
     require_mounting!();
@@ -68,8 +68,8 @@ except OSError as error:
     print(error.errno)
 ";
 
-/// One request of the kernel writes all its dirty pages, but there is space for only a part of
-/// them. The rest must not be treated as written.
+/// The kernel writes all dirty pages of a file in one request, but there is space for only some of
+/// them. The other pages must not count as written.
 #[test]
 fn partly_written_back_pages_report_enospc() {
     require_mounting!();
@@ -106,7 +106,7 @@ fn on_ext4(size: usize) -> Option<(Fresh, Place)> {
     Some((disk, place))
 }
 
-/// Writes until there is no space; returns the bytes that write(2) accepted.
+/// Writes until the file system is full. Returns the number of bytes that write(2) accepted.
 fn fill(file: &File, mut offset: u64, data: &[u8]) -> u64 {
     let start = offset;
     loop {
@@ -134,16 +134,16 @@ fn a_write_only_descriptor_is_refused_after_a_failed_write_back() {
         File::open(&earlier).unwrap().sync_all().unwrap();
         let data = noise(2, MIB);
         let mut file = File::create(&path).unwrap();
-        // The kernel accepts more data than there is space for; writing it back fails later.
+        // The kernel accepts more data than fits on the disk. Writing it back fails later.
         for _ in 0..48 {
             if file.write_all(&data).is_err() {
                 break;
             }
         }
-        // syncfs does not consume the error of the file, which fsync reports later.
+        // syncfs does not consume the file's error, which a later fsync must report.
         let _written_back_in_part = rustix::fs::syncfs(&file);
         for _ in 0..3 {
-            // Other requests for the file must not make the kernel accept writes again.
+            // Other requests for the file must not make the kernel accept more writes.
             fs::metadata(&path).unwrap();
             assert!(fs::read_dir(&place.point).unwrap().count() >= 2);
             let written = file.write(&data).map_err(|error| error.raw_os_error());
@@ -162,8 +162,8 @@ fn a_write_only_descriptor_is_refused_after_a_failed_write_back() {
     }
 }
 
-/// Returns the bytes of random data that an ext4 file system of 64 MiB accepts, through a layer or
-/// without one. Each write has 64 KiB.
+/// Returns the bytes of random data that a new ext4 file system of 64 MiB accepts, through a layer
+/// or without one. Each write has 64 KiB.
 fn accepted(layer: Option<&str>) -> Option<u64> {
     let (_disk, place) = on_ext4(64 * MIB)?;
     let directory = if layer.is_some() { &place.point } else { &place.lower };
@@ -179,7 +179,8 @@ fn accepted(layer: Option<&str>) -> Option<u64> {
     Some(count)
 }
 
-/// Checks the figures in the section "Known differences" of docs/SEMANTICS.md.
+/// Through a codec, a full disk holds at least the share of data that docs/SEMANTICS.md states in
+/// the section "Known differences".
 #[test]
 fn codecs_reach_their_documented_share_of_a_full_disk() {
     require_mounting!();

@@ -1,5 +1,5 @@
-//! Tests `fslab compare --fail-if` and `--ab`: exit codes, files for other programs, and comparing
-//! two builds.
+//! Tests `fslab compare` with `--fail-if` and `--ab`: exit codes, files for other programs, and the
+//! comparison of two builds.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::{fslab, require_mounting};
 
 /// Returns a plan with two directories as targets. Its command prints a score: 20 in the directory
-/// "slow", 10 in the other one.
+/// "slow", 10 in the other directory.
 fn plan(place: &Path) -> String {
     let target = |name: &str| {
         let directory = place.join(name);
@@ -76,7 +76,7 @@ fn failed_gate_has_its_own_exit_code() {
     assert!(message.contains("--metric scores: the report has no such metric; nearest: `score`"));
 }
 
-/// After a single round, a gate is not decided.
+/// A gate can't be decided after a single round. It then fails only with `--fail-undecided`.
 #[test]
 fn undecided_gate_fails_only_with_fail_undecided() {
     let place = TempDir::new().unwrap();
@@ -92,7 +92,7 @@ fn undecided_gate_fails_only_with_fail_undecided() {
     assert!(messages.ends_with("fslab: gates: 1 of 1 rows are not decided\n"), "{messages}");
 }
 
-/// A comparison can take hours, so an impossible gate is refused before it starts.
+/// A comparison may take hours, so a gate that can't match is refused before the run.
 #[test]
 fn gate_on_an_unknown_phase_is_refused_before_the_run() {
     let place = TempDir::new().unwrap();

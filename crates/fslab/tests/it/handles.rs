@@ -1,4 +1,4 @@
-//! Tests file handles of mounts, which an NFS server keeps for its clients.
+//! Tests the file handles of mounts. An NFS server keeps such handles for its clients.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,7 +16,8 @@ use crate::ext2;
 use crate::support::{Place, require_mounting, run, soon, umount_unused};
 use crate::tiering::Ground;
 
-/// A mount over the root directory of a separate file system, which is dropped after the mount.
+/// A mount over the root directory of a separate file system. The file system is dropped after the
+/// mount.
 struct Exported {
     place: Place,
     ground: Ground,
@@ -41,13 +42,13 @@ fn handle_of(path: &Path) -> FileHandle {
     FileHandle::at(rustix::fs::CWD, path).unwrap()
 }
 
-/// Returns a copy of a handle with another inode number. The kernel stores the upper half of the
-/// number first.
+/// Returns a copy of a handle with another inode number. In a handle, the upper half of the number
+/// comes first.
 fn forged(sample: &FileHandle, number: u64, generation: u32) -> FileHandle {
     sample.with_number(number.rotate_left(32), generation).unwrap()
 }
 
-/// Opens a handle through the mount at a path.
+/// Opens the file of a handle in the mount at `point`.
 fn open(point: &Path, handle: &FileHandle) -> Result<OwnedFd, Errno> {
     handle.open(File::open(point).unwrap().as_fd(), OFlags::RDONLY)
 }
@@ -63,8 +64,8 @@ fn is_stale(point: &Path, handle: &FileHandle) {
     assert_eq!(open(point, handle).map(drop), Err(Errno::STALE));
 }
 
-/// Waits until the kernel has evicted the inode of a file with this content. It evicts the inode
-/// only after the daemon has received the close.
+/// Waits until the kernel has evicted the inode of a file with this content. This happens only
+/// after the daemon has received the file's close.
 #[track_caller]
 fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
     soon("the handle is stale", || {
@@ -80,8 +81,8 @@ fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
 
 #[track_caller]
 fn contents(point: &Path, handle: &FileHandle) -> String {
-    // fstat returns the size that the kernel received with the inode. Opening the file, or statx
-    // for its birth time, would request the size again.
+    // fstat returns the size that the kernel received together with the inode. Opening the file, or
+    // asking statx for the birth time, would request the size again.
     let size = rustix::fs::fstat(named(point, handle)).unwrap().st_size;
     let text = std::io::read_to_string(File::from(open(point, handle).unwrap())).unwrap();
     assert_eq!(size, text.len() as i64);
@@ -94,7 +95,7 @@ fn drop_caches() {
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
-/// Checks that handles lead to the same files after all caches were dropped, and after a remount.
+/// Checks that handles refer to the same files after all caches were dropped, and after a remount.
 #[track_caller]
 fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
     let point = &place.point;
@@ -110,7 +111,7 @@ fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
         drop_caches();
         assert_eq!(contents(point, &handles[0]), "bytes", "session {session}");
         drop_caches();
-        // To find the path of a directory, the kernel asks for its parent directories.
+        // To find the path of a directory, the kernel looks up its parent directories.
         let opened = open(point, &handles[1]).unwrap();
         let path = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap();
         assert_eq!(path, inner);
@@ -136,7 +137,7 @@ fn outlive_over(kind: Kind, arguments: &[&str]) {
     handles_outlive_caches(&Exported::new(kind, arguments).place, arguments);
 }
 
-/// A mount over its own lower directory hides that directory, so `..` in it leads to the mount.
+/// A mount can cover its own lower directory. Inside it, `..` then leads to the mount.
 #[test]
 fn file_handles_survive_dropped_kernel_caches_of_a_mount_over_its_lower_directory() {
     require_mounting!();
@@ -196,7 +197,8 @@ fn file_handles_survive_dropped_kernel_caches_in_an_image() {
     ext2::check(&image);
 }
 
-/// Without the generation, the inode number in the handle would lead to the later file.
+/// After a file was removed and its inode number reused, the old handle must be stale. Only the
+/// generation in the handle shows that the file is another one.
 #[track_caller]
 fn later_file_is_not_taken_for_the_first(place: &Place) {
     let path = |name: &str| place.point.join(name);
@@ -243,7 +245,7 @@ fn mount_of_a_subdirectory_provides_no_file_handles() {
     fs::write(point.join("inside"), "").unwrap();
     let inside = FileHandle::at(rustix::fs::CWD, point.join("inside"));
     assert_eq!(inside.map(drop), Err(Errno::OPNOTSUPP), "Linux 6.9 and later");
-    // Neither the handle of another mount nor an invented one is accepted.
+    // A handle of another mount, or an invented one, is refused.
     is_stale(point, &outside);
     drop_caches();
     is_stale(point, &outside);
@@ -251,8 +253,8 @@ fn mount_of_a_subdirectory_provides_no_file_handles() {
     is_stale(point, &forged(&outside, number, 0));
 }
 
-/// Files of another file system that is mounted inside the tree have no persistent inode numbers.
-/// Their numbers belong to other files.
+/// Files of another file system that is mounted inside the tree have no persistent inode numbers. A
+/// handle with such a number must never open the file of the tree that has this number.
 #[test]
 fn handles_into_nested_mounts_never_open_another_file() {
     require_mounting!();
@@ -280,7 +282,7 @@ fn handles_into_nested_mounts_never_open_another_file() {
     let number = |path: &str| fs::metadata(lower.join(path)).unwrap().ino();
     assert_eq!(number("7"), number("bound/7"));
     let paths = ["inner/file", "bound/7", "again/file"].map(|path| point.join(path));
-    // The files are kept open, because other tests make the kernel drop unused inodes.
+    // Keep the files open, because other tests make the kernel drop unused inodes.
     let held = paths.each_ref().map(|path| File::open(path).unwrap());
     let [inner, bound, again] = paths.map(|path| handle_of(&path));
     assert_eq!(contents(point, &inner), "inner");
@@ -288,7 +290,7 @@ fn handles_into_nested_mounts_never_open_another_file() {
     drop(held);
     becomes_stale(point, &inner, "inner");
     becomes_stale(point, &bound, "other");
-    // The file can still be read by another path.
+    // The same file is still readable by another path.
     assert_eq!(contents(point, &again), "again");
     assert_eq!(fs::metadata(point.join("again/file")).unwrap().ino(), number("directory/file"));
     exported.place.umount();
@@ -322,7 +324,7 @@ fn handles_never_open_files_of_another_subvolume() {
     let second = handle_of(&place.point.join("file"));
     assert_eq!(contents(&place.point, &second), "second");
     place.umount();
-    // Both subvolumes have other device numbers than the volume that contains them.
+    // The device numbers of both subvolumes differ from that of the volume around them.
     place.lower = ground.root();
     place.mount(&["-l", "null"]);
     let below = handle_of(&place.point.join("volume/file"));

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(25);
 /// `FS_XFLAG_IMMUTABLE`.
 const IMMUTABLE: u32 = 0x8;
 
-/// Runs chattr; an error contains its message.
+/// Runs chattr. An error contains the message of chattr.
 fn chattr(flag: &str, path: &Path) -> Result<(), String> {
     let output = Command::new("chattr").arg(flag).arg(path).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -37,7 +37,7 @@ fn lsattr(path: &Path) -> String {
     line.split(' ').next().unwrap().replace(['-', 'e', 'I'], "")
 }
 
-/// Clears the inode flags when dropped, so that a scratch directory can be removed.
+/// Clears the inode flags of a tree on drop, so that the scratch directory can be removed.
 struct Unprotected(PathBuf);
 
 impl Drop for Unprotected {
@@ -56,7 +56,7 @@ fn changed(path: &Path) -> (i64, i64) {
     (metadata.ctime(), metadata.ctime_nsec())
 }
 
-/// Checks that even root can't change the bytes and names of immutable and append-only files.
+/// Checks that even root can't change the content and names of immutable and append-only files.
 fn assert_protection_works(tree: &Path) {
     let [file, log, directory] = ["file", "log", "directory"].map(|name| tree.join(name));
     fs::write(&file, "kept").unwrap();
@@ -85,7 +85,7 @@ fn assert_protection_works(tree: &Path) {
     assert!(is_refused(File::create(directory.join("another")), Errno::PERM));
     assert!(is_refused(fs::remove_file(directory.join("name")), Errno::PERM));
 
-    // Clears the flag with the ioctl that xfs_io uses, FS_IOC_FSSETXATTR.
+    // Clear the flag as xfs_io does, by the ioctl FS_IOC_FSSETXATTR.
     let attributes = fsxattr::get(File::open(&file).unwrap()).unwrap();
     let unprotected = Fsxattr { xflags: attributes.xflags & !IMMUTABLE, ..attributes };
     fsxattr::set(File::open(&file).unwrap(), unprotected).unwrap();
@@ -124,8 +124,8 @@ fn users_without_permission_cannot_set_inode_flags() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "chattr", flag]);
         command.arg(&file).output().unwrap()
     };
-    // A user may not change flags of others' files. On own files, flags that need
-    // CAP_LINUX_IMMUTABLE are refused.
+    // Users can't change the flags of others' files. Even on their own files, they can't set flags
+    // that need CAP_LINUX_IMMUTABLE.
     assert!(!as_user("+d").status.success());
     std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
     assert!(as_user("+d").status.success());
@@ -175,7 +175,7 @@ fn flags_set_on_a_mounted_image_are_stored_in_it() {
     File::open(&unread).unwrap().read_to_end(&mut Vec::new()).unwrap();
     assert_eq!(accessed(), before, "a file with +A keeps its access time");
 
-    // Flags that the engine does not support are refused, and so are flags that ext2 does not have.
+    // The engine refuses flags that it does not support, and attributes that ext2 does not have.
     let file = place.point.join("file");
     for flag in ["+S", "+j", "+T"] {
         let message = chattr(flag, &file).unwrap_err();

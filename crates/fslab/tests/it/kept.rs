@@ -1,4 +1,4 @@
-//! Tests kept mounts (`-o keep`): a killed daemon causes a pause, not an error.
+//! Tests kept mounts (`-o keep`): if the daemon is killed, programs see a pause but no error.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ use crate::tiering::{Tiered, noise};
 /// Number of kills of a daemon under load; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 12;
 
-/// The stack over an ext2 image, without a layer.
+/// The name that these tests use for a stack without layers over an ext2 image.
 pub const EXT2: &str = "ext2";
 
 /// Stacks whose daemons are killed, with mount options. On a kept mount over a codec, the kernel
@@ -34,7 +34,7 @@ const STACKS: [(&str, &str); 7] = [
     (EXT2, ""),
 ];
 
-/// Returns the supervisor of a kept mount and its present daemon, if it has one.
+/// Returns the supervisor of a kept mount, and its current daemon if it has one.
 pub fn processes(place: &Place) -> (Pid, Option<Pid>) {
     let to_pid = |pid: u32| Pid::from_raw(pid.try_into().unwrap()).unwrap();
     let all = crate::support::daemons_naming(&place.point);
@@ -63,17 +63,17 @@ fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
     let options = format!("{options}keep=256");
     let arguments = [&["-o", &options], &arguments_for(layer)[..]].concat();
     let mut command = place.mount_command(&arguments);
-    // Daemons log which requests the kernel resends.
+    // The daemons log which requests the kernel sent again.
     let (code, message) = crate::support::ended(command.env("FSLAB_LOG", "info"));
     assert_eq!(code, 0, "{message}");
 }
 
-/// The arguments that select a layer; none for [`EXT2`].
+/// Returns the arguments that select a layer; none for [`EXT2`].
 pub fn arguments_for(layer: &str) -> Vec<&str> {
     if layer == EXT2 { Vec::new() } else { vec!["-l", layer] }
 }
 
-/// Makes a place for a stack; for [`EXT2`] its lower file system is a new image.
+/// Makes a place for a stack. For [`EXT2`], its lower file system is a new image.
 pub fn place_for((layer, _): (&str, &str)) -> Place {
     let mut place = Place::on_disk();
     if layer == EXT2 {
@@ -83,11 +83,11 @@ pub fn place_for((layer, _): (&str, &str)) -> Place {
     place
 }
 
-/// Unmounts, and checks the image if there is one.
+/// Unmounts the place. If the lower file system is an image, checks it.
 pub fn umount_whole(place: &Place) {
     assert_eq!(umount_unused(&place.point).0, 0);
     if let Some(image) = place.lower.to_str().unwrap().strip_prefix("ext2:") {
-        // The lock of the image is released when the processes have exited.
+        // The image's lock is released when both processes have exited.
         soon("daemon and supervisor have exited", || {
             crate::support::daemons_naming(&place.point).is_empty()
         });
@@ -141,19 +141,19 @@ fn programs_continue_after_a_daemon_is_killed() {
         let after = fs::metadata(path("read")).unwrap();
         assert_eq!((before.ino(), before.size()), (after.ino(), after.size()), "{layer}");
         drop((read, append, unlinked, unnamed));
-        // The last daemon may not yet have the socket on which it reports its result.
+        // The last daemon may not have the socket for its result yet, so the message is ignored.
         assert_eq!(umount_unused(&place.point).0, 0);
         soon("daemon and supervisor have exited", || {
             crate::support::daemons_naming(&place.point).is_empty()
         });
-        // The lock of the tree is released, so the next mount does not wait.
+        // The lock of the tree was released, so the next mount does not wait for it.
         mount_kept(&place, stack);
         assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
         place.umount();
     }
 }
 
-/// Work of several kinds continues while daemons are killed. No program sees an error, and no
+/// Work of several kinds continues while daemons are killed. No program sees an error. No
 /// acknowledged operation is lost or performed twice.
 #[test]
 fn work_goes_on_while_daemons_are_killed() {
@@ -191,14 +191,14 @@ fn work_goes_on_while_daemons_are_killed() {
     assert!(all.kills_in_flight > 0, "no daemon was killed during a request");
 }
 
-/// Numbers of kills after which the kernel resent requests, as logged by the next daemons.
+/// Counts the kills after which the kernel resent requests, according to the logs of later daemons.
 #[derive(Debug, Default)]
 struct Resent {
-    /// Kills during requests.
+    /// Kills while any request was in flight.
     kills_in_flight: u64,
-    /// Kills during requests that are not idempotent. The killed daemon had begun to perform them.
+    /// Kills after the daemon had begun to perform a request that is not idempotent.
     kills_begun: u64,
-    /// Kills after such a request was performed, and before its reply.
+    /// Kills after the daemon had performed such a request, but before its reply.
     kills_done: u64,
     counted_bytes: usize,
 }
@@ -219,7 +219,8 @@ impl Resent {
     }
 }
 
-/// A daemon that is killed while it takes over was not performing the requests that wait for it.
+/// Daemons are killed while they take over. They were not performing the requests that wait for
+/// them, so no request may fail.
 #[test]
 fn work_goes_on_while_daemons_are_killed_during_takeovers() {
     require_mounting!();
@@ -263,7 +264,8 @@ fn work_during_takeovers(place: &Place) {
     });
 }
 
-/// Kills the daemon and the next two. These have at most `pause` to take over.
+/// Kills the daemon and the two daemons after it. Each of the later daemons has at most `pause` to
+/// take over.
 fn kill_three_in_a_row(place: &Place, pause: Duration) {
     let mut killed = None;
     for _ in 0..3 {
@@ -278,7 +280,7 @@ fn kill_three_in_a_row(place: &Place, pause: Duration) {
     }
 }
 
-/// Makes, renames and removes a file until `is_over`; counts the files in `done`.
+/// Makes, renames and removes files until `is_over`. `done` counts the files.
 fn make_and_remove(directory: &Path, done: &AtomicU64, is_over: &AtomicBool) {
     fs::create_dir(directory).unwrap();
     let (one, other) = (directory.join("one"), directory.join("other"));
@@ -292,7 +294,7 @@ fn make_and_remove(directory: &Path, done: &AtomicU64, is_over: &AtomicBool) {
     }
 }
 
-/// Appends lines until `is_over`, and then checks that the file contains each line once.
+/// Appends lines to a file until `is_over`. Then checks that the file contains each line once.
 pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
     let path = point.join("log");
     let mut log = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
@@ -311,7 +313,7 @@ pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// Creates, links, renames, exchanges and removes files; each call must succeed.
+/// Creates, links, renames, exchanges and removes files. Every call must succeed.
 pub fn change_names(point: &Path, is_over: &AtomicBool) -> u64 {
     let directory = point.join("names");
     fs::create_dir(&directory).unwrap();
@@ -365,8 +367,7 @@ pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
 }
 
 /// A thread of the killed daemon waits in the kernel until pages are written back. Only the next
-/// daemon can write them back, so it must start before the kernel reports the end of the killed
-/// one.
+/// daemon can write them back. So it must start before the killed daemon has ended completely.
 #[test]
 fn daemon_blocked_in_the_kernel_is_replaced() {
     require_mounting!();
@@ -406,8 +407,8 @@ fn seek_among_dirty_pages(path: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// Files are archived and recalled meanwhile. A tier command that runs while a daemon dies may
-/// fail.
+/// A tier continues to work while daemons are killed and files are archived and recalled. Only a
+/// tier command that is running at a kill may fail.
 #[test]
 fn a_tier_goes_on_while_daemons_are_killed() {
     require_mounting!();
@@ -444,7 +445,7 @@ fn a_tier_goes_on_while_daemons_are_killed() {
     place.umount();
 }
 
-/// Archives, releases and recalls a file until `is_over`; returns the number of releases.
+/// Archives, releases and recalls a file until `is_over`. Returns the number of releases.
 fn archive_and_recall(path: &Path, bytes: &[u8], is_over: &AtomicBool) -> u64 {
     let done = |action: &str| {
         let (code, said) = run(&["tier", action, path.to_str().unwrap()]);
@@ -471,12 +472,12 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
     soon("the supervisor has exited", || rustix::process::test_kill_process(supervisor).is_err());
     let error = fs::read_dir(&place.point).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
-    // The lock of the tree is released.
+    // The lock of the tree was released.
     place.mount(&["-o", "replace", "-l", "null"]);
     place.umount();
 }
 
-/// The next daemon uses the image that is open, not the one that has its path now.
+/// The next daemon uses the image that is open, even if another file now has its name.
 #[test]
 fn a_kept_image_is_taken_over_after_another_got_its_name() {
     require_mounting!();
@@ -497,7 +498,8 @@ fn a_kept_image_is_taken_over_after_another_got_its_name() {
     assert!(fs::read(&image).unwrap() == before, "the copy was changed");
 }
 
-/// As the systemd unit does after a dead mount. The mount may cover its own lower directory.
+/// A kept mount can replace a dead one, as the systemd unit does. The dead mount may cover its own
+/// lower directory.
 #[test]
 fn a_dead_mount_is_replaced_by_a_kept_one() {
     require_mounting!();
@@ -521,7 +523,8 @@ fn a_dead_mount_is_replaced_by_a_kept_one() {
     }
 }
 
-/// The kernel buffers writes on these mounts.
+/// On these mounts, the kernel buffers writes. Even so, synced and closed files survive the death
+/// of the mount.
 #[test]
 fn closed_and_synced_files_survive_a_dead_mount() {
     require_mounting!();
@@ -564,7 +567,8 @@ fn daemon_keeps_serving_after_its_supervisor_dies() {
     soon("the daemon has exited", || crate::support::daemons_naming(&place.point).is_empty());
 }
 
-/// More files are open than a process may open by default, and the next daemon must list them all.
+/// More files are open than the default limit allows a process to open. The next daemon must list
+/// all of them.
 #[test]
 fn a_daemon_with_thousands_of_open_files_is_replaced() {
     require_mounting!();
@@ -591,8 +595,8 @@ fn a_daemon_with_thousands_of_open_files_is_replaced() {
     place.umount();
 }
 
-/// A shell or a service manager may signal a whole process group. The daemon then receives the
-/// signal twice.
+/// A shell or a service manager may signal a whole process group, so the daemon receives the signal
+/// twice. Open files must stay usable.
 #[test]
 fn open_files_stay_usable_after_both_processes_are_signalled() {
     require_mounting!();
@@ -613,7 +617,8 @@ fn open_files_stay_usable_after_both_processes_are_signalled() {
     });
 }
 
-/// The next daemon can't find files of another file system by their inode numbers.
+/// The next daemon can't find files of a nested file system by their inode numbers. They must be
+/// looked up again by name.
 #[test]
 fn files_of_nested_mounts_are_looked_up_again_by_name() {
     require_mounting!();
@@ -630,7 +635,7 @@ fn files_of_nested_mounts_are_looked_up_again_by_name() {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     assert!(matches!(errno, Some(rustix::io::Errno::BADF | rustix::io::Errno::STALE)), "{error}");
     drop(open);
-    // The kernel caches names for a second.
+    // The kernel caches the name for a second.
     soon("the name can be looked up again", || fs::read(&path).is_ok());
     assert_eq!(fs::read(&path).unwrap(), b"before");
     fs::write(&path, b"after").unwrap();
@@ -638,7 +643,8 @@ fn files_of_nested_mounts_are_looked_up_again_by_name() {
     place.umount();
 }
 
-/// The unmount comes between the death of a daemon and the start of the next one.
+/// If the mount is unmounted after a daemon has died and before the next one starts, the supervisor
+/// exits.
 #[test]
 fn supervisor_ends_if_unmounted_without_a_daemon() {
     require_mounting!();
@@ -660,7 +666,7 @@ fn supervisor_ends_if_unmounted_without_a_daemon() {
     place.umount();
 }
 
-/// systemd sends SIGTERM to the supervisor.
+/// SIGTERM to the supervisor, which systemd sends, unmounts.
 #[test]
 fn a_signal_to_the_supervisor_unmounts() {
     require_mounting!();

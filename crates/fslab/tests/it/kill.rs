@@ -1,5 +1,5 @@
-//! Tests mounts whose daemon is killed under load. The directory can be mounted again, and contains
-//! the results of all completed operations.
+//! Tests mounts whose daemon is killed under load. The directory can be mounted again, and the
+//! results of all completed operations are there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -22,7 +22,7 @@ struct Doubt {
     appended: bool,
 }
 
-/// Contents of files by name, according to completed operations.
+/// The expected content of each file after the completed operations, by name.
 type Made = BTreeMap<String, Vec<u8>>;
 
 #[test]
@@ -46,8 +46,8 @@ const LAYERS: &[&str] = &[
     "uuencode:chunk=8KiB",
 ];
 
-/// Copies files by requests of one chunk, as cp(1) does, and by smaller ones, as tar(1) does. The
-/// layer stages both.
+/// Copies files with requests of one chunk, as cp(1) does, and with smaller requests, as tar(1)
+/// does. The layer stages chunks in both cases.
 #[test]
 fn copied_chunks_survive_a_killed_daemon() {
     require_mounting!();
@@ -66,7 +66,7 @@ fn copied_chunks_survive_a_killed_daemon() {
     assert!(staging > 0, "none of {kills} daemons was killed while a chunk was staged");
 }
 
-/// Kills a daemon while a file is copied. Returns whether a staging area was left.
+/// Kills a daemon while a file is copied. Returns whether the file still had a staging area.
 fn killed_while_copying(layer: &str, length: usize, seed: u64) -> bool {
     let place = Place::mounted(&["-l", layer]);
     let mut data = Vec::new();
@@ -165,8 +165,8 @@ fn apply(
     Ok(())
 }
 
-/// Checks that the result of every completed operation exists. Only the bytes that the failed
-/// operation wrote are uncertain.
+/// Checks that the results of all completed operations exist. Only the effect of the failed
+/// operation is uncertain.
 fn check(layer: &str, point: &Path, made: &Made, in_doubt: Option<&Doubt>) {
     for (name, contents) in made {
         let found = fs::read(point.join(name));
@@ -179,7 +179,7 @@ fn check(layer: &str, point: &Path, made: &Made, in_doubt: Option<&Doubt>) {
                 let found = found.unwrap_or_else(|error| panic!("{layer}, {name}: {error}"));
                 assert!(found.starts_with(contents), "{layer}: {name} contains other bytes");
             }
-            // The file was being removed or renamed, perhaps over an existing file.
+            // The failed operation removed or renamed the file, perhaps over an existing file.
             Some(doubt) => {
                 let before = [Some(contents), made.get(&doubt.name)];
                 let is_known = found.is_err() || before.contains(&found.as_ref().ok());

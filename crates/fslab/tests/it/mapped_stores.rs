@@ -9,8 +9,8 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Place, require_mounting};
 
-/// Stores into a mapped file, and prints whether its times changed after msync and after munmap. It
-/// requests the times just before it opens the file, so that the kernel may have the old times in
+/// Stores into a mapped file, and prints whether its times changed after msync and after munmap.
+/// The times are requested just before the file is opened, so the kernel may have the old times in
 /// its cache.
 const STORE: &str = r"
 import mmap, os, sys, time
@@ -38,7 +38,8 @@ mapped.close()
 print('munmap', differ(before))
 ";
 
-/// Dirty pages may not be written back yet, so the lower file may be empty.
+/// Seeking must find the holes between dirty pages that are not written back yet, although the
+/// lower file may still be empty.
 #[test]
 fn seek_finds_holes_between_dirty_pages() {
     require_mounting!();

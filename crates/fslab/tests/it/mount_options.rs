@@ -1,4 +1,4 @@
-//! Tests mount options that every file system has: for access times, and for changes that are
+//! Tests mount options that other file systems have too: for access times, and for changes that are
 //! durable before the reply.
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(25);
 /// Uses of files, such as reads and listings, and whether each changed the access time.
 type Uses = Vec<(&'static str, bool)>;
 
-/// Uses files below a directory in all ways that may change access times.
+/// Uses files below a directory in every way that may change access times. Returns the results.
 fn uses_recorded_below(root: &Path) -> Uses {
     let [file, directory, link, program] =
         ["file", "directory", "link", "program"].map(|name| root.join(name));
@@ -49,8 +49,8 @@ fn uses_recorded_below(root: &Path) -> Uses {
     uses
 }
 
-/// Whether a use changes the access time. Cached pages are dropped first, because the kernel reads
-/// cached pages without a request to the daemon.
+/// Returns whether a use changes the access time. Cached pages are dropped first, because the
+/// kernel would read them without a request to the daemon.
 fn is_recorded(path: &Path, use_it: impl Fn()) -> bool {
     let accessed = || {
         let metadata = fs::symlink_metadata(path).unwrap();
@@ -85,7 +85,7 @@ impl Drop for Native {
     }
 }
 
-/// Mounts stacks over directories, with and without passthrough, over an image and in memory.
+/// Mounts stacks over directories (with and without passthrough), over an image, and in memory.
 fn stacks(option: &str) -> Vec<(String, Place)> {
     let options = format!("{option},attr_timeout=0,entry_timeout=0");
     let over_directories = ["null", "null:passthrough=off", "zstd"].map(|layer| {
@@ -123,7 +123,7 @@ fn access_times_change_as_on_a_native_mount_with_the_same_option() {
     }
 }
 
-/// The option applies even if the directory itself is mounted with another one.
+/// The option applies even if the lower directory is mounted with another option.
 #[test]
 fn relatime_over_a_directory_mounted_noatime_records_reads() {
     require_mounting!();
@@ -140,8 +140,8 @@ fn relatime_over_a_directory_mounted_noatime_records_reads() {
     }
 }
 
-/// For `noatime`, lower files are accessed through a copy of their mount. Recorded paths must not
-/// contain this copy.
+/// With `noatime`, lower files are accessed through a copy of the lower directory's mount. The
+/// paths in a trace must not show this copy.
 #[test]
 fn traces_name_files_of_a_noatime_mount_by_their_paths() {
     require_mounting!();
@@ -189,7 +189,7 @@ fn mount_table_shows_the_requested_options() {
     }
 }
 
-/// A change to files in the given directory.
+/// A change of files in the given directory.
 type Change = fn(&Path) -> rustix::io::Result<()>;
 
 const CHANGES_OF_NAMES: [(&str, Change); 8] = [
@@ -273,7 +273,7 @@ fn sync_and_dirsync_make_changes_durable_before_the_reply() {
     }
 }
 
-/// Without injected errors all changes succeed, also with a codec.
+/// Without injected errors, all changes succeed on a synchronous mount, even with a codec.
 #[test]
 fn everything_works_on_a_synchronous_mount() {
     require_mounting!();

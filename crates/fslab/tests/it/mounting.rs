@@ -52,7 +52,8 @@ fn a_read_only_mount_refuses_changes() {
     place.umount();
 }
 
-/// The kernel returns EIO if a second open uses another backing file than the first one.
+/// A file can be opened many times with passthrough. The kernel returns EIO if a later open uses
+/// another backing file than the first one.
 #[test]
 fn one_file_is_opened_many_times_through_passthrough() {
     require_mounting!();
@@ -73,7 +74,7 @@ fn one_file_is_opened_many_times_through_passthrough() {
     place.umount();
 }
 
-/// With passthrough the daemon sees no reads or writes; without passthrough it sees all.
+/// With passthrough, no read or write reaches the daemon. Without it, all do.
 #[test]
 fn passthrough_keeps_data_out_of_the_daemon() {
     require_mounting!();
@@ -121,7 +122,7 @@ fn new_files_belong_to_their_creator() {
     place.umount();
 }
 
-/// Only the group of the directory has write permission.
+/// A user can create files in a directory that only a supplementary group may write to.
 #[test]
 fn supplementary_groups_grant_write_access() {
     require_mounting!();
@@ -138,9 +139,8 @@ fn supplementary_groups_grant_write_access() {
     place.umount();
 }
 
-/// A promise of docs/SEMANTICS.md, section 1: writes and truncations by users without CAP_FSETID
-/// clear set-id bits. This holds with passthrough, through the daemon, and with the writeback
-/// cache.
+/// Writes and truncations by users without CAP_FSETID clear set-id bits, as docs/SEMANTICS.md
+/// promises in section 1. This holds with passthrough, without it, and with the writeback cache.
 #[test]
 fn writing_by_others_clears_set_id_bits() {
     require_mounting!();
@@ -172,8 +172,8 @@ fn writing_by_others_clears_set_id_bits() {
     }
 }
 
-/// With passthrough, the daemon does not see the writes, because the kernel writes to the lower
-/// file itself.
+/// Set-id bits are cleared even if they were set after the file was opened. With passthrough, the
+/// daemon does not see the writes, because the kernel itself writes to the lower file.
 #[test]
 fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     require_mounting!();
@@ -202,8 +202,8 @@ fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     }
 }
 
-/// The kernel refuses to truncate a running program. The file must not be truncated before the
-/// refusal.
+/// The kernel refuses to truncate a running program. After the refusal, the file must still have
+/// its content.
 #[test]
 fn running_program_cannot_be_truncated() {
     require_mounting!();
@@ -258,7 +258,8 @@ fn idle_timeout_unmounts_only_unused_mounts() {
     require_mounting!();
     let place = Place::new();
     let beneath = fs::metadata(&place.point).unwrap().dev();
-    // On a busy machine, the idle mount may be unmounted before the test has opened it.
+    // On a busy machine, the mount may be idle long enough to be unmounted before the test opens
+    // it.
     let user = loop {
         place.mount(&["-o", "idle_timeout=300ms"]);
         let user = File::open(&place.point).unwrap();
@@ -295,8 +296,8 @@ fn foreground_mount_exits_when_it_is_unmounted() {
     let mut served = fslab(&["mount", "--foreground", paths[0], paths[1]]).spawn().unwrap();
     soon("the directory is mounted", || is_mounted(&place.point));
     fs::write(place.point.join("file"), "x").unwrap();
-    // The daemon makes its sockets a moment after the mount. Until then, umount only notes that the
-    // daemon's result is unknown.
+    // The daemon makes its sockets a moment after the mount. Until then, umount can't get the
+    // daemon's result and prints a note about that.
     let (code, told) = umount_unused(&place.point);
     assert_eq!(code, 0, "{told}");
     assert!(!is_mounted(&place.point));
@@ -319,7 +320,7 @@ fn mount_helper_accepts_the_options_of_mount_8() {
     place.umount();
 }
 
-/// There are far more files than the daemon may open.
+/// A walk through a directory with far more files than the daemon may open succeeds.
 #[test]
 fn directory_walk_keeps_no_descriptor_per_file() {
     require_mounting!();
@@ -345,7 +346,7 @@ fn directory_walk_keeps_no_descriptor_per_file() {
     place.umount();
 }
 
-/// The daemon inherits the file size limit of the shell. A write beyond this limit must fail, but
+/// The daemon inherits the shell's limit on file sizes. A write beyond the limit must fail and must
 /// not kill the daemon.
 #[test]
 fn a_limit_on_file_sizes_does_not_end_the_daemon() {
@@ -364,7 +365,7 @@ fn a_limit_on_file_sizes_does_not_end_the_daemon() {
     place.umount();
 }
 
-/// A signal at any time leaves no mount without a daemon.
+/// Whenever a signal arrives during mounting, it leaves no mount without a daemon.
 #[test]
 fn a_signal_while_mounting_leaves_nothing_behind() {
     require_mounting!();
@@ -399,7 +400,7 @@ fn messages_are_written_to_the_file_of_the_log_option() {
         soon("messages go to the file", || {
             fs::read_link(&messages).is_ok_and(|file| file == folder.join(&name))
         });
-        // The mount is in use at the signal, so a message is written.
+        // The mount is in use when the signal arrives, so the daemon writes a message.
         let user = File::create(place.point.join("file")).unwrap();
         send(place.daemon(), Signal::TERM);
         soon("the mount is detached", || !is_mounted(&place.point));
@@ -454,7 +455,7 @@ fn a_read_only_directory_is_read_through_layers() {
         place.mount(&["-l", layer]);
         fs::write(place.point.join("file"), vec![3; 300_000]).unwrap();
         place.umount();
-        // Lower files stay open for a moment after their last use.
+        // Lower files stay open for a moment after their last use, so the remount is retried.
         let read_only = rustix::mount::MountFlags::RDONLY;
         let remount = || rustix::mount::mount_remount(place.lower.as_path(), read_only, "");
         soon("nothing is open for writing", || remount().is_ok());

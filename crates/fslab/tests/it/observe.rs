@@ -1,5 +1,5 @@
-//! Tests the layers `stats` and `trace` through real mounts, also when the daemon is killed or the
-//! disk is full.
+//! Tests the layers `stats` and `trace` in real mounts, also after a kill of the daemon and on a
+//! full disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ use crate::support::{
     umount_unused,
 };
 
-/// Returns the output of `fslab stats --json` for the layer at a position of the stack.
+/// Returns the counters of the layer at a position of the stack, from `fslab stats --json`.
 fn stats(point: &Path, position: usize) -> Value {
     let output = fslab(&["stats", "--json", point.to_str().unwrap()]).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
@@ -55,8 +55,7 @@ fn stats_agree_with_a_script_of_system_calls() {
     for number in 0..11 {
         let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
         for piece in 0..3 {
-            // Each write is a whole page, because a partial page may reach the daemon in two
-            // requests.
+            // Write whole pages, because the kernel may send a partial page in two requests.
             file.write_all_at(&page, piece * 4096).unwrap();
         }
         if number < 5 {
@@ -92,8 +91,8 @@ fn stats_agree_with_a_script_of_system_calls() {
     assert_eq!(operation(&layer, "write")["bytes"], 33 * 4096);
     assert_eq!(operation(&layer, "rmdir")["errors"]["ENOTEMPTY"], 2);
     let absent = operation(&layer, "lookup")["errors"]["ENOENT"].as_u64().unwrap();
-    // Each created name was looked up before without success, unless the kernel knew that it did
-    // not exist.
+    // Each new name was looked up before it was created, unless the kernel knew that it did not
+    // exist.
     assert!((6 + 7..=6 + 7 + 11 + 4 + 2 + 6).contains(&absent), "{absent}");
     let shown = fslab(&["stats", place.point.to_str().unwrap()]).output().unwrap();
     assert!(String::from_utf8_lossy(&shown.stdout).contains("ENOTEMPTY: 2"));
@@ -170,7 +169,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     assert!(code == 1 && message.contains("does not answer"), "{code}: {message}");
     assert_eq!(run(&["umount", "--lazy", place.point.to_str().unwrap()]).0, 0);
     let next = Place::new();
-    // Gets the device number of the dead mount, so that `next` can't reuse it.
+    // This mount takes the device number of the dead mount, so that `next` can't reuse it.
     let other = Place::mounted(&["-l", "null"]);
     next.mount(&["-l", "stats"]);
     assert!(!socket.exists() || socket == socket_of(&next));
@@ -212,7 +211,7 @@ impl Traced {
 fn kill(place: &Place) {
     let daemon = place.daemon();
     kill_process(Pid::from_raw(daemon.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
-    // The first thread may be dead while others still run.
+    // The process's first thread may have ended while others are still running.
     soon("the daemon is dead", || {
         let process = PathBuf::from(format!("/proc/{daemon}"));
         let is_zombie = fs::read_to_string(process.join("stat"))
@@ -253,7 +252,8 @@ fn trace_inside_the_mounted_tree_is_refused() {
     assert_eq!(fs::read_dir(&place.lower).unwrap().count(), 0);
 }
 
-/// Records older than `save_every` survive, and all files are complete.
+/// If the daemon is killed, all records older than `save_every` survive, and all segments are
+/// complete.
 #[test]
 fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     require_mounting!();
@@ -284,7 +284,7 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     assert_eq!(run(&["umount", "--lazy", traced.place.point.to_str().unwrap()]).0, 0);
 }
 
-/// Makes a small file system in memory for a trace, and a traced mount.
+/// Makes a small file system in memory for a trace, and a mount with the trace layer.
 fn traced_on_small_disk(bytes: u64, options: &str) -> (TempDir, Mount, Place) {
     let (scratch, place) = (TempDir::new().unwrap(), Place::new());
     let size = format!("size={bytes}");
@@ -360,7 +360,7 @@ fn waiting_trace_blocks_operations_while_its_disk_is_full() {
     disk.unmount().unwrap();
 }
 
-/// Returns the recorded names of the threads that looked a name up.
+/// Returns the recorded names of the threads that looked up a name.
 fn callers_of(records: &[Record], name: &str) -> Vec<Vec<u8>> {
     let looked_up = |record: &&Record| {
         record.operation == Operation::Lookup && record.name.as_deref() == Some(name.as_bytes())
@@ -395,7 +395,8 @@ fn renamed_thread_is_recorded_with_its_new_name() {
     }
 }
 
-/// The kernel takes a program's name from its file, so it can contain any byte except slash and 0.
+/// A program's name comes from its file and can contain any byte except slash and 0. Control
+/// characters in it must not reach the terminal.
 #[test]
 fn hostile_names_of_programs_are_harmless() {
     require_mounting!();
@@ -500,8 +501,7 @@ fn trace_is_readable_by_other_parquet_tools() {
     }
 }
 
-/// Returns the kind, mode, size, links, owner, and content or target of each file in a tree, by
-/// path.
+/// Returns, for each path in a tree, the kind, mode, size, links, owner, and content or target.
 fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     fn walk(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, String>) {
         for entry in fs::read_dir(at).unwrap() {
@@ -533,7 +533,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Returns the source of a small crate without dependencies, from cargo's own cache.
+/// Returns the source folder of a small crate without dependencies, from cargo's own cache.
 fn small_crate() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),

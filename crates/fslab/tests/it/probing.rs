@@ -61,7 +61,8 @@ fn answers(program: &Path, arguments: &[&str], user: Option<u32>) -> Vec<[Value;
         .collect()
 }
 
-/// An ordinary user who owns a directory gets almost all answers, and no files are left.
+/// An ordinary user gets almost all answers in a directory that the user owns, and no files are
+/// left there.
 #[test]
 fn ordinary_users_get_most_probe_answers() {
     const NOBODY: u32 = 65534;
@@ -97,7 +98,7 @@ fn ordinary_users_get_most_probe_answers() {
     assert_eq!(names.len(), 1, "only the program is left: {names:?}");
 }
 
-/// Two processes that keep the processors busy. Dropping this kills them.
+/// Two processes that keep processors busy. They are killed on drop.
 struct Load(Vec<Child>);
 
 impl Load {
@@ -119,10 +120,10 @@ impl Drop for Load {
     }
 }
 
-/// Answers by counting are the same under load. Answers by timing are the same or missing, provided
-/// that the machine is idle at first. `FSLAB_REPEATS=10` selects the long form, with all attributes
-/// and timing. `FSLAB_PROBE_DIR` is the directory for the long form; no other program may write to
-/// its disk, because some attributes are found by counting writes to the disk.
+/// Answers by counting are the same under load. If the machine is idle at first, answers by timing
+/// are the same or missing. `FSLAB_REPEATS=10` selects the long form, with all attributes and
+/// timing. `FSLAB_PROBE_DIR` is the directory of the long form. No other program may write to its
+/// disk, because some attributes are found by counting writes to the disk.
 #[test]
 fn probe_answers_do_not_change_under_load() {
     let repeats = std::env::var("FSLAB_REPEATS").ok().and_then(|text| text.parse::<u32>().ok());
@@ -142,7 +143,7 @@ fn probe_answers_do_not_change_under_load() {
         let loaded = answers(program, &arguments, None);
         for (before, now) in quiet.iter().zip(&loaded) {
             assert_eq!(before[..2], now[..2]);
-            // A value is null if timing found nothing.
+            // A null value means that timing found no answer.
             let values = [&before[2], &now[2]];
             assert!(
                 values[0] == values[1] || values.iter().any(|value| value.is_null()),
@@ -153,7 +154,7 @@ fn probe_answers_do_not_change_under_load() {
     }
 }
 
-/// Unmounts the mounts that a killed program left below a folder.
+/// Unmounts all mounts below a folder, which a killed program may have left.
 fn unmount_below(folder: &Path) {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
@@ -163,8 +164,8 @@ fn unmount_below(folder: &Path) {
     }
 }
 
-/// Runs the short matrix for the parts that need this program: layers, the engine, and memory
-/// limits.
+/// Checks the answers on the file systems of the short matrix that need this program: stacks of
+/// layers, the engine, and file systems probed with a memory limit.
 #[test]
 fn probe_answers_are_correct_on_stacks_and_the_engine() {
     require_mounting!();
@@ -189,8 +190,8 @@ fn probe_answers_are_correct_on_stacks_and_the_engine() {
                 .output()
                 .unwrap()
         };
-        // If the disk is busy, pages are written back too late for the memory limit, and the kernel
-        // kills the program. This does not mean that its answers are wrong.
+        // On a busy disk, the pages are written back too late for the memory limit, and the kernel
+        // kills the program. This does not mean that an answer is wrong.
         let is_killed = |output: &Output| output.status.signal() == Some(9);
         let output = std::iter::repeat_with(verify).take(3).find(|output| !is_killed(output));
         unmount_below(place.path());
@@ -202,7 +203,7 @@ fn probe_answers_are_correct_on_stacks_and_the_engine() {
     }
 }
 
-/// The SVG has no external references.
+/// The plot is one SVG without external references.
 #[test]
 fn plot_draws_the_evidence_as_one_svg() {
     let directory = tempfile::tempdir().unwrap();

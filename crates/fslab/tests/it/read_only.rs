@@ -1,4 +1,5 @@
-//! Tests that a mount with `-o ro` never changes its lower file system, whatever its state is.
+//! Tests that a mount with `-o ro` never changes its lower file system, even one that needs
+//! repairs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,20 +16,20 @@ use crate::ext2;
 use crate::support::{Place, is_mounted, require_mounting};
 use crate::tiering::Tiered;
 
-/// Layers of each kind: observers, and each codec.
+/// Layers of each kind: observers and codecs.
 const LAYERS: [&str; 7] = ["null", "stats", "copy", "uuencode", "gzip", "zstd", "lz4"];
 
 /// The size xattr of a stored file; see docs/formats/sca.md.
 const SIZE_XATTR: &str = "user.fslab.sca";
 
-/// Returns how long mounts are left idle. A writable mount would do its maintenance within a
-/// second.
+/// Returns how long each mount is left idle. Within a second, a writable mount would have done its
+/// maintenance.
 fn idle_time() -> Duration {
     let is_long = std::env::var_os("FSLAB_EVERY_LAYER").is_some();
     Duration::from_secs(if is_long { 60 } else { 3 })
 }
 
-/// The attributes and content of a file. Every change changes the ctime.
+/// The attributes and the content of a file. The ctime shows any change.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     mode: u32,
@@ -41,7 +42,7 @@ struct Found {
     content: Vec<u8>,
 }
 
-/// Returns everything in a tree, including the root, by path.
+/// Returns all files of a tree and its root, by path.
 fn tree(root: &Path) -> BTreeMap<PathBuf, Found> {
     let mut found = BTreeMap::from([(root.to_owned(), look(root))]);
     for entry in fs::read_dir(root).unwrap() {
@@ -63,8 +64,7 @@ fn look(path: &Path) -> Found {
         blocks: metadata.blocks(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
         changed: (metadata.ctime(), metadata.ctime_nsec()),
-        // Access times of directories are not compared, because listing a directory changes its
-        // own.
+        // Access times of directories are not compared, because each listing changes them.
         accessed: is_file.then(|| (metadata.atime(), metadata.atime_nsec())),
         xattrs: xattrs(path),
         content: if is_file { read_unnoticed(path) } else { Vec::new() },
@@ -117,13 +117,13 @@ fn mixed(number: u64) -> u64 {
     (number ^ number >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
 }
 
-/// Makes a tree that a writable mount would change by its maintenance. Its files have garbage
-/// beyond every threshold, outdated size xattrs or none, and the daemon of its last mount was
+/// Makes a tree that the maintenance of a writable mount would change. Its files have garbage
+/// beyond every threshold, and an outdated size xattr or none. The daemon of its last mount was
 /// killed.
 fn untidy(layer: &str) -> Place {
     let is_codec = !matches!(layer, "null" | "stats");
     let place = Place::new();
-    // The file that no layer wrote is made before the first mount.
+    // Make the file that is not from a layer before the first mount.
     fs::create_dir(place.lower.join("below")).unwrap();
     fs::write(place.lower.join("below/plain"), b"not made through a mount\n").unwrap();
     let choice = if is_codec { format!("{layer}:pack=off") } else { layer.to_owned() };
@@ -153,7 +153,7 @@ fn untidy(layer: &str) -> Place {
     place
 }
 
-/// Reads everything twice, as `tar` and `ls` would.
+/// Reads the whole tree twice, as `tar` and `ls` would.
 fn read_all(point: &Path) -> BTreeMap<PathBuf, Found> {
     let first = tree(point);
     let names = |tree: &BTreeMap<PathBuf, Found>| tree.keys().cloned().collect::<Vec<_>>();
@@ -200,7 +200,7 @@ fn a_read_only_mount_leaves_an_untidy_tree_as_it_is() {
     }
 }
 
-/// A directory mounted over itself, read-only; unmounted when dropped.
+/// A directory that is bind-mounted over itself, read-only. It is unmounted on drop.
 struct Sealed(PathBuf);
 
 impl Sealed {
@@ -247,7 +247,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         place.lower = format!("ext2:{}", image.display()).into();
         place.mount(layers);
         write_with_garbage(&place.point.join("garbage"));
-        // This file is open and has no name at the kill, so the next writable mount would free it.
+        // At the kill, this file is open and has no name. So the next writable mount would free it.
         let removed = File::create(place.point.join("removed")).unwrap();
         fs::remove_file(place.point.join("removed")).unwrap();
         removed.sync_all().unwrap();
@@ -255,7 +255,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         kill_process(Pid::from_raw(place.daemon() as i32).unwrap(), Signal::KILL).unwrap();
         drop(removed);
         rustix::mount::unmount(&place.point, UnmountFlags::DETACH).unwrap();
-        // Access times are not compared, because reading an image changes its own.
+        // Access times are not compared, because reading the image changes its access time.
         let unused = |found| Found { accessed: None, ..found };
         let before = unused(look(&image));
         let (code, message) = place.try_mount(&[&["-o", "ro"], layers].concat());
@@ -267,8 +267,8 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
     }
 }
 
-/// Files that are only in archives can be read, including data that was written directly into their
-/// lower files.
+/// Offline files can be read on a read-only mount. The result includes data that was written
+/// directly into their lower files.
 #[test]
 fn read_only_tier_reads_offline_files_without_recalling_them() {
     require_mounting!();
@@ -286,7 +286,7 @@ fn read_only_tier_reads_offline_files_without_recalling_them() {
     drop(gone);
     let before = tree(tiered.tree());
     tiered.place().mount(&["-o", "ro", "-l", "tier"]);
-    // The file is read with O_NOATIME. Otherwise the read, which the kernel passes through, would
+    // Read the file with O_NOATIME. The kernel passes this read through, so it would otherwise
     // change the access time of the lower file.
     assert!(read_unnoticed(&tiered.path("here")) == content);
     content[1_572_864..1_572_864 + 4096].fill(7);

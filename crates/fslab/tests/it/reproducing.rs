@@ -52,8 +52,8 @@ fn invalid_choices_are_named_in_the_error() {
     assert!(code == BAD_INPUT && message.contains("no samples of any plan"), "{message}");
 }
 
-/// Samples of `fslab compare` are read like those of `fslab reproduce`. Cells that were not run are
-/// reported as missing.
+/// `fslab reproduce` accepts samples of `fslab compare`. Cells that were not run are reported as
+/// missing.
 #[test]
 fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     let place = TempDir::new().unwrap();
@@ -100,7 +100,7 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
 }
 
 /// Plants three errors: a target that failed after some samples, an aborted run, and unreadable
-/// samples of another plan. Existing figures must be marked, and the exit code must be 1.
+/// samples of another plan. The figures from such runs must be marked, and the exit code must be 1.
 #[track_caller]
 fn figures_of_what_failed_are_marked(place: &TempDir) {
     let samples = place.path().join("names/samples.jsonl");
@@ -141,7 +141,7 @@ fn figures_of_what_failed_are_marked(place: &TempDir) {
     }
 }
 
-/// The pages must contain the reason why no plan was run.
+/// If a plan can't be run, the command fails and the page states the reason.
 #[test]
 fn reproduction_fails_if_its_plans_fail() {
     let place = TempDir::new().unwrap();
@@ -158,7 +158,7 @@ fn reproduction_fails_if_its_plans_fail() {
     assert!(page.contains("not run: ") && page.contains("/proc"), "{page}");
 }
 
-/// Returns the row of a claim in the pages of a paper.
+/// Returns the row of a claim, from the JSON page of a paper.
 #[track_caller]
 pub fn row(place: &TempDir, paper: &str, id: &str) -> serde_json::Value {
     let text = fs::read(place.path().join(format!("{paper}.json"))).unwrap();
@@ -166,8 +166,8 @@ pub fn row(place: &TempDir, paper: &str, id: &str) -> serde_json::Value {
     found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone()
 }
 
-/// The claim on the number of names in an index with one level agrees with the output of `ext2
-/// capacity`. A planted wrong number is detected.
+/// The claim on the number of names in a one-level index agrees with the output of `ext2 capacity`.
+/// With a wrong number, it must differ.
 #[test]
 fn the_index_with_one_level_is_compared_with_the_prototype() {
     let place = TempDir::new().unwrap();
@@ -187,7 +187,7 @@ fn the_index_with_one_level_is_compared_with_the_prototype() {
     assert_eq!(stands(&serde_json::json!({ "names": 80_000 })), "differs");
 }
 
-/// A claim over several numbers of files has a figure for each number with samples.
+/// A claim over several numbers of files is judged separately for each number that has samples.
 #[test]
 fn claim_over_file_counts_is_judged_at_each_count() {
     let place = TempDir::new().unwrap();
@@ -228,8 +228,7 @@ fn interrupted_recovery_measurement_leaves_no_file() {
     assert_eq!(written(), None, "the file is left");
 }
 
-/// The output of `sca recovery` has the figures where the claims read them. The command leaves no
-/// files.
+/// The claims find their figures in the output of `sca recovery`. The command leaves no files.
 #[test]
 fn claims_on_recovery_find_their_figures() {
     let place = TempDir::new().unwrap();

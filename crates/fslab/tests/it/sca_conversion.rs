@@ -1,4 +1,4 @@
-//! Tests `fslab sca encode` and `decode`: killed at any moment, and while programs use the files.
+//! Tests `fslab sca encode` and `decode` when they are killed, and while programs use the files.
 
 use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;
@@ -23,8 +23,7 @@ const LAYER: &str = "zstd:chunk=16KiB,level=1";
 /// Number of killed conversions; `FSLAB_CONVERSION_KILLS` replaces it.
 const KILLS: u64 = 12;
 
-/// The properties of a file that must be preserved: content, mode, owner, modification time, links,
-/// an xattr.
+/// The properties of a file that a conversion must preserve.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     content: Vec<u8>,
@@ -55,7 +54,7 @@ fn killed_conversions_lose_no_data_and_are_resumed() {
             is_all_there(root, &expected, &format!("{direction}, killed after {delay:?}"));
             continue;
         }
-        // The kills are spread over the duration of a whole conversion.
+        // The kills are spread over the duration of one complete conversion.
         duration = start.elapsed();
         is_converted(root, &expected, direction);
         direction = if direction == "encode" { "decode" } else { "encode" };
@@ -77,7 +76,7 @@ fn convert<'a>(direction: &'a str, root: &'a Path) -> Vec<&'a str> {
     [&["sca", direction, root.to_str().unwrap(), "--threads", "2"], layer].concat()
 }
 
-/// Converts, and kills the conversion after a delay. Returns whether it was still running.
+/// Starts a conversion and kills it after a delay. Returns whether it was still running.
 fn killed_after(delay: Duration, direction: &str, root: &Path) -> bool {
     let mut command = fslab(&convert(direction, root));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -118,7 +117,7 @@ fn make_tree(root: &Path) -> Tree {
     plain_tree(root)
 }
 
-/// Reads a tree without a layer.
+/// Reads a tree directly, without a layer.
 fn plain_tree(root: &Path) -> Tree {
     let mut tree = Tree::new();
     for path in files(root) {
@@ -155,7 +154,8 @@ fn files(root: &Path) -> Vec<String> {
     found
 }
 
-/// Checks the content of all files through a layer. The layer serves plain files unchanged.
+/// Checks the content of all files through a layer, which serves files that are not encoded
+/// unchanged.
 fn is_all_there(root: &Path, expected: &Tree, when: &str) {
     let stack = crate::support::sca_stack(&format!("{LAYER} / {}", root.display()));
     let fs = stack.build().unwrap();
@@ -181,7 +181,8 @@ fn content(client: &Client<'_>, path: &str) -> fslab_vfs::Result<Vec<u8>> {
     Err(fslab_vfs::Errno::ISDIR.into())
 }
 
-/// Checks that all files are converted, keep their properties, and are the only files.
+/// Checks that all files are converted and have kept their properties, and that there are no other
+/// files.
 fn is_converted(root: &Path, expected: &Tree, direction: &str) {
     let found = plain_tree(root);
     let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
@@ -197,7 +198,7 @@ fn is_converted(root: &Path, expected: &Tree, direction: &str) {
     is_all_there(root, expected, direction);
 }
 
-/// Maps a file for writing, closes it, reports that, and writes on request.
+/// Maps a file for writing, closes it and reports this. Then writes to the mapping on request.
 const WRITES_TO_A_MAP: &str = "
 import mmap, sys
 with open(sys.argv[1], 'r+b') as file:
@@ -209,7 +210,8 @@ mapped.flush()
 mapped.close()
 ";
 
-/// A program can close a file that it has mapped for writing, and still write to it.
+/// A program can map a file for writing, close the file, and still write to the mapping. A
+/// conversion must not touch such a file.
 #[test]
 fn a_file_that_is_mapped_for_writing_is_left_alone() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();

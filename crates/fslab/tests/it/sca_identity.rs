@@ -1,5 +1,5 @@
-//! Tests that decoding restores an encoded tree exactly: for an ordinary user, after kills, and
-//! with plain files that look like stored files.
+//! Tests that decoding an encoded tree restores it exactly: for an ordinary user, after kills, and
+//! if plain files look like stored files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -23,7 +23,7 @@ const USER: u32 = 54_321;
 
 const GOLDEN: &str = "../fslab-sca/tests/golden";
 
-/// The properties of a file or directory that must be preserved.
+/// The properties of a file or directory that a conversion must preserve.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     content: Vec<u8>,
@@ -90,7 +90,7 @@ fn expect_same(root: &Path, before: &BTreeMap<PathBuf, Kept>, when: &str) {
     }
 }
 
-/// Makes files of many kinds, including the golden stored files of fslab-sca.
+/// Makes files of many kinds, including the stored files in fslab-sca's golden directory.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("deep/er")).unwrap();
     for number in 0..12_usize {
@@ -124,7 +124,7 @@ fn make_tree(root: &Path) {
     set("sca-1-lz4", "system.posix_acl_access", &acl);
 }
 
-/// Gives everything to one owner, and gives each file its own time.
+/// Gives all files to one owner, and gives each file a different time.
 fn finish(path: &Path, owner: Option<u32>, number: &mut u32) {
     let found = fs::symlink_metadata(path).unwrap();
     if found.is_symlink() {
@@ -145,7 +145,7 @@ fn finish(path: &Path, owner: Option<u32>, number: &mut u32) {
     file.set_times(fs::FileTimes::new().set_accessed(time).set_modified(time)).unwrap();
 }
 
-/// Checks that a mount shows the golden files unchanged.
+/// Checks that a mount shows the golden files with their own bytes, not decoded.
 fn expect_golden_files(root: &Path) {
     let stack = crate::support::sca_stack(&format!("zstd / {}", root.display()));
     let built = stack.build().unwrap();
@@ -218,7 +218,7 @@ fn ordinary_users_convert_their_own_trees() {
             expect_golden_files(&root);
         }
     }
-    // Only content is compared, because the tree could not be decoded completely.
+    // Compare only the content, because the tree could not be decoded completely.
     let found = tree(&root);
     for (path, kept) in &before {
         assert!(found[path].content == kept.content, "{}", path.display());
@@ -292,7 +292,7 @@ fn killed_conversions_of_stored_files_are_resumed_to_the_same_tree() {
     expect_same(&root, &before, "decoded again");
 }
 
-/// Converts, and kills the conversion after a delay. Returns whether it was still running.
+/// Starts a conversion and kills it after a delay. Returns whether it was still running.
 fn killed_after(delay: Duration, direction: &str, root: &Path) -> bool {
     let mut command = fslab(&["sca", direction, root.to_str().unwrap(), "--threads", "2"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,7 +1,7 @@
-//! Compares the memory of SCA layers with the limits in the guide (layers.md, "Memory"): cached
+//! Compares the memory of codec layers with the limits in the guide (layers.md, "Memory"): cached
 //! pages, and the memory of the daemon.
 //!
-//! Short forms run with all tests. The long forms print a figure for each case; the guide
+//! The short forms run with all tests. The long forms print a figure for each case; the guide
 //! (test-fslab.md) describes how to run them.
 
 use std::fs::{self, File, OpenOptions};
@@ -20,8 +20,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Returns a mebibyte: half of it compresses well, and the other half not at all. Each number gives
-/// different data.
+/// Returns a mebibyte of data. One half compresses well, the other half does not compress.
+/// Different numbers give different data.
 fn block(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut block = Vec::with_capacity(MIB as usize);
@@ -42,7 +42,7 @@ fn write_blocks(path: &Path, mebibytes: u64) {
     }
 }
 
-/// Reads a file in order, `request` bytes at a time, and checks every byte.
+/// Reads a file sequentially, `request` bytes at a time, and checks every byte.
 fn read_blocks(file: &File, mebibytes: u64, request: u64) {
     let mut found = vec![0; MIB as usize];
     for number in 0..mebibytes {
@@ -53,7 +53,7 @@ fn read_blocks(file: &File, mebibytes: u64, request: u64) {
     }
 }
 
-/// Maximum of cached pages after reading, as a share of the logical size.
+/// Maximum size of the cached pages after reading, as a share of the file's size.
 const PAGES_MAX: f64 = 1.05;
 
 #[test]
@@ -104,7 +104,7 @@ fn resident(file: &File) -> u64 {
     resident_pages(file, file.metadata().unwrap().len()).unwrap()
 }
 
-/// Drops a file's pages from memory; returns the reason if that is impossible.
+/// Drops a file's pages from memory. If that is impossible, returns the reason.
 fn pages_stay(file: &File) -> Option<String> {
     file.sync_all().unwrap();
     rustix::fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
@@ -124,12 +124,12 @@ struct Load {
 
 const SERVING: u64 = 8;
 const WORKERS: u64 = 2;
-/// Number of files that are written, and of files that are read, at the same time. Each has a
+/// Number of files that are written at the same time, and of files that are read. Each file has a
 /// thread.
 const FILES: u64 = 8;
 
 impl Load {
-    /// Returns the limit in the guide, in bytes.
+    /// Returns the memory limit that the guide states, in bytes.
     fn bound(&self) -> u64 {
         let Self { chunk, cache, context, .. } = *self;
         let (files, handles) = (2 * FILES, 2 * FILES);
@@ -143,8 +143,8 @@ impl Load {
 /// Memory of the program itself, including stacks, in bytes.
 const PROGRAM: u64 = 16 * MIB;
 
-/// Returns the memory for a file in use, in bytes: pages of its index, and two chunks. No file in
-/// these tests has many changed index pages.
+/// Returns the memory for an open file in bytes: the pages of its index, and two chunks. In these
+/// tests, no file has many changed index pages.
 fn a_file(chunk: u64) -> u64 {
     MIB / 2 + 2 * chunk
 }
@@ -268,7 +268,7 @@ fn kib_of(text: &str, line: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().unwrap() * KIB)
 }
 
-/// Size of the sparse file. Its content is spread over the whole file, so that its index is large.
+/// Size of the sparse file. Its content is spread over the whole file, which makes the index large.
 const SPARSE_BYTES: u64 = 1 << 40;
 
 #[test]
@@ -286,8 +286,8 @@ fn a_tebibyte_with_a_large_index_takes_no_more_memory_than_a_small_file() {
     }
 }
 
-/// Checks the extra memory for a sparse file. At each of `places` offsets it has `blocks` blocks of
-/// content, which do not compress.
+/// Checks the additional memory for a sparse file. The file has `blocks` incompressible blocks of
+/// content at each of `places` offsets.
 fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     let place = Place::on_disk();
     place.mount(&["-l", layer]);
@@ -295,7 +295,7 @@ fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     write_blocks(&small, 1);
     let file = File::create_new(&sparse).unwrap();
     let step = SPARSE_BYTES / places;
-    // In the result of `block`, only the even blocks of 4 KiB are random.
+    // Take only the even blocks of 4 KiB from `block`, because only these are random.
     let even = block(1);
     let random: Vec<u8> = even.chunks(4096).step_by(2).take(blocks).flatten().copied().collect();
     for number in 1..=places {
@@ -303,7 +303,7 @@ fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     }
     drop(file);
     place.umount();
-    // With these settings, freed memory stays with the process, so its final memory is its maximum.
+    // With these settings the process keeps freed memory, so its final memory is its maximum.
     let mut mount = place.mount_command(&["-l", layer, "-o", "threads=1"]);
     mount.env("MALLOC_TRIM_THRESHOLD_", GIB.to_string());
     mount.env("MALLOC_MMAP_THRESHOLD_", (32 * MIB).to_string());
@@ -338,11 +338,11 @@ fn anonymous(pid: u32) -> u64 {
     kib_of(&text, "Anonymous").unwrap()
 }
 
-/// Number of converting threads in these tests.
+/// Number of threads that convert files in these tests.
 const CONVERTING: u64 = 2;
 
-/// Returns the memory limit of a conversion, in bytes. In addition to the memory of a mount, each
-/// thread needs 32 MiB for buffers of 4 MiB: for comparing, reading and encoding.
+/// Returns the memory limit of a conversion in bytes. In addition to what a mount needs, each
+/// thread needs 32 MiB of buffers, for comparing, reading and encoding.
 fn bound_of_conversion(chunk: u64, cache: u64, context: u64) -> u64 {
     let converting = CONVERTING * (32 * MIB + 2 * chunk + context + a_file(chunk));
     PROGRAM + cache + converting + WORKERS * (3 * chunk + context)
@@ -359,7 +359,8 @@ fn memory_of_a_conversion_of_gibibytes_is_bounded() {
     peak_of_conversion(1024, 1024);
 }
 
-/// Encodes and decodes two files of `large` mebibytes and `small` files of one mebibyte.
+/// Encodes and decodes two files of `large` MiB and `small` files of 1 MiB, and checks the peak
+/// memory.
 fn peak_of_conversion(large: u64, small: u64) {
     let place = Place::on_disk();
     let tree = place.lower.to_str().unwrap();
@@ -371,14 +372,14 @@ fn peak_of_conversion(large: u64, small: u64) {
     let threads = CONVERTING.to_string();
     let encode = ["-l", "zstd:threads=2,cache=2MiB"];
     watch(&[&["sca", "encode", tree, "--threads", &threads], &encode[..]].concat(), bound);
-    // Decoding uses the default cache of layers, and one worker per processor.
+    // For decoding, the layers have their default cache and one worker per processor.
     watch(&["sca", "decode", tree, "--threads", &threads], bound + 30 * MIB);
     for name in ["first", "second"] {
         read_blocks(&File::open(place.lower.join(name)).unwrap(), large, MIB);
     }
 }
 
-/// Runs the program, and checks that its memory stays below `bound`.
+/// Runs the program, and checks that its memory never exceeds `bound`.
 fn watch(arguments: &[&str], bound: u64) {
     let mut child = fslab(arguments).stdout(Stdio::null()).spawn().unwrap();
     let (mut peak, mut seen) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! Tests `fslab sca` with several files: an unusable file does not stop the work on the others.
+//! Tests `fslab sca` on several files: an unusable file does not stop the work on the other files.
 
 use fslab_vfs_testing::scratch;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::support::{Place, fslab, require_mounting, run, sca_stack};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// Makes stored files, and rewrites the first half of each.
+/// Makes stored files with garbage: the first half of each is rewritten.
 fn make_files(root: &Path) {
     let layer = format!("zstd:chunk=4KiB,pack=off / {}", root.display());
     let fs = sca_stack(&layer).build().unwrap();
@@ -30,7 +30,7 @@ fn make_files(root: &Path) {
     fs.shutdown().unwrap();
 }
 
-/// Overwrites everything that identifies a stored file, except the xattr.
+/// Overwrites everything that identifies a stored file, except for its xattr.
 fn damage(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     bytes[..1200].fill(0xEE);
@@ -127,8 +127,8 @@ fn stat_and_verify_walk_directories_and_print_totals() {
     assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
 }
 
-/// A directory that a mount uses is skipped at once. Other directories are checked, whether the
-/// command names them or their common parent.
+/// A directory that a mount uses is skipped at once. The other directories are checked, whether the
+/// command names them or their common parent directory.
 #[test]
 fn verify_skips_a_directory_in_use_and_checks_others() {
     require_mounting!();
@@ -166,7 +166,8 @@ fn verify_skips_a_directory_in_use_and_checks_others() {
     place.umount();
 }
 
-/// An earlier version skipped content after a damaged header, and still succeeded.
+/// A repair that can't recover all content must fail. An earlier version skipped content after a
+/// damaged header, and still succeeded.
 #[test]
 fn repair_fails_if_it_cannot_recover_all_content() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -185,7 +186,7 @@ fn repair_fails_if_it_cannot_recover_all_content() {
     let mut bytes = fs::read(&path).unwrap();
     let (file, saved) = (path.to_str().unwrap(), root.join("saved"));
     let third = 1024 + 2 * (72 + 4096);
-    // Verify checks the content; check does not.
+    // A wrong byte in the content is found by `verify`, but not by `check`.
     bytes[third + 100] ^= 1;
     fs::write(&path, &bytes).unwrap();
     assert_eq!(run(&["sca", "check", file]).0, 0);
@@ -205,7 +206,8 @@ fn repair_fails_if_it_cannot_recover_all_content() {
     assert!(saved.iter().enumerate().all(|(at, byte)| *byte == 7 || (8192..12_288).contains(&at)));
 }
 
-/// Through a mount, stored files look like plain files. Success would hide damage.
+/// The tools refuse paths in a mount with a codec. There, stored files appear decoded, so the tools
+/// would report success and hide damage.
 #[test]
 fn tools_refuse_paths_in_a_mount_that_decodes() {
     require_mounting!();
@@ -223,7 +225,7 @@ fn tools_refuse_paths_in_a_mount_that_decodes() {
         assert!(code == 3 && message.contains(lower), "{command}: {code} {message}");
         assert!(message.contains("is in the mount"), "{command}: {message}");
     }
-    // A busy daemon may not answer in time.
+    // If the daemon is stopped, the layers of the mount are unknown, so encoding and decoding fail.
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
     kill_process(daemon, Signal::STOP).unwrap();
     let refused = ["encode", "decode"].map(|command| run(&["sca", command, point]));

@@ -7,10 +7,10 @@ use tempfile::TempDir;
 
 use crate::support::fslab;
 
-/// The directory; it is removed when dropped.
+/// The directory. It is removed on drop.
 pub struct Scratch {
     folder: TempDir,
-    /// An environment variable of the program, and its value, a directory inside this one.
+    /// An environment variable for the program. Its value is a directory inside this one.
     variable: (&'static str, &'static str),
 }
 

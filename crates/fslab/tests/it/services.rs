@@ -1,4 +1,4 @@
-//! Tests the commands of the packaged systemd units. systemd itself is not used.
+//! Tests the commands in the packaged systemd units, without systemd.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// Number of times that the daemon is killed.
 const KILLS: u64 = 5;
 
-/// Returns a command of a packaged unit, converted for a shell.
+/// Returns a command of a packaged unit, converted to a shell command.
 fn command_of(key: &str, unit: &str, instance: &Path) -> Option<String> {
     let folder = Path::new("../../packaging/systemd");
     let unit = fs::read_to_string(folder.join(unit)).unwrap();
@@ -60,7 +60,7 @@ fn name(number: u64) -> String {
     format!("file{number}")
 }
 
-/// Results of a program that reads continuously.
+/// The results of a program that reads files continuously.
 #[derive(Default)]
 struct Seen {
     is_over: AtomicBool,
@@ -85,7 +85,8 @@ impl Seen {
     }
 }
 
-/// The mount is over its own lower directory, in which the released files are zeros.
+/// While a killed mount is replaced, programs never see the directory below it. The mount covers
+/// its own lower directory, in which the released files read as zeros.
 #[test]
 fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     require_mounting!();
@@ -95,12 +96,12 @@ fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     let tree = place.lower.to_str().unwrap().to_owned();
     let init = ["tier", "init", "--archive", &archive, "--home", &home, &tree];
     assert_eq!(run(&init), (0, String::new()));
-    // The lower directory contains the mount of another file system, which must be visible too.
+    // Another file system is mounted inside the lower directory, and must be visible in the mount
+    // too.
     fs::create_dir(place.lower.join("inner")).unwrap();
     let inner = Mount::new(Path::new("none"), &place.lower.join("inner"), "tmpfs", "").unwrap();
     fs::write(place.lower.join("inner/there"), "still").unwrap();
-    // `place` is rebound here, so that it is dropped before `inner`: its mount covers the mount of
-    // `inner`.
+    // `place` is rebound, so that it is dropped before `inner`: its mount covers that of `inner`.
     let mut place = place;
     place.point.clone_from(&place.lower);
     let data = noise(3, MIB);
@@ -117,7 +118,7 @@ fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     for number in 1..=KILLS {
         daemon.kill().unwrap();
         daemon.wait().unwrap();
-        // Each round reads a file that is still offline, so that the reader needs the new daemon.
+        // Each round reads a file that is still offline, which needs the new daemon.
         seen.number.store(number, Ordering::SeqCst);
         if let Some(command) = command_of("ExecStopPost", "fslab@.service", Path::new("")) {
             shell(&command, &place).status().unwrap();

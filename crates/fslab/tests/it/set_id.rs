@@ -1,5 +1,5 @@
-//! Tests set-id bits through mounts. Writes of a privileged user keep them, even if a thread of the
-//! daemon dropped capabilities earlier to register a file for passthrough.
+//! Tests set-id bits in mounts. A privileged user's writes keep them, even if a thread of the
+//! daemon has dropped capabilities to register another file for passthrough.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -23,8 +23,8 @@ fn writing_by_root_keeps_set_id_bits() {
         fs::write(place.point.join("other"), "").unwrap();
         let pass_another_through = || drop(File::open(place.point.join("other")).unwrap());
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        // Opening another file registers it for passthrough. For this, a thread of the daemon drops
-        // the capability with which a write keeps the bits.
+        // Opening another file registers it for passthrough. To do this, a thread of the daemon
+        // drops the capability that a write needs to keep the bits.
         pass_another_through();
         file.write_all(b"y").unwrap();
         pass_another_through();
@@ -40,15 +40,15 @@ fn writing_by_root_keeps_set_id_bits() {
     }
 }
 
-/// An ACL that is equivalent to mode 770: version 2, then tag, permissions and ID of owner, group
-/// and others.
+/// An ACL that is equivalent to mode 770. After the version (2), it contains tag, permissions and
+/// ID for the owner, the group and others.
 const ACCESS_LIST: [u8; 28] = [
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255,
     255, 255, 255,
 ];
 
-/// A way to make or change a file with set-id bits in a directory of a foreign group. The caller is
-/// root, who is not in the group. Returns the resulting mode.
+/// Makes or changes a file with a set-group-id bit in a directory of another group. The caller is
+/// root, who is not a member of that group. Returns the resulting mode.
 type Change = fn(&Path) -> rustix::io::Result<u32>;
 
 const CHANGES: [(&str, Change); 5] = [
@@ -86,8 +86,8 @@ fn with_set_group_id(path: &Path) -> File {
     file
 }
 
-/// Checks that changes by root keep the bit, even after threads of the daemon have dropped the
-/// required capability for other requests.
+/// Changes by root keep the set-group-id bit, even if threads of the daemon have dropped the
+/// necessary capability for other requests.
 #[test]
 fn root_keeps_set_group_id_bits_of_foreign_groups() {
     const FOREIGN: u32 = 12_345;
@@ -103,8 +103,8 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o2777)).unwrap();
     let mut lost = Vec::new();
     for (what, change) in CHANGES {
-        // This is repeated, because the daemon has several threads, and only some have dropped the
-        // capability.
+        // The daemon has several threads, and only some have dropped the capability, so repeat
+        // this.
         for attempt in 0..8 {
             drop(File::open(directory.join("source")).unwrap());
             let mode = change(&directory.join(format!("{what}-{attempt}"))).unwrap();
@@ -115,7 +115,7 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
     assert_eq!(lost, [""; 0], "these clear the bit");
 }
 
-/// A user who changes a file of the group [`GROUP`].
+/// A user who changes a file that belongs to the group [`GROUP`].
 struct Caller {
     uid: u32,
     gid: u32,
@@ -133,7 +133,7 @@ const CALLERS: [(&str, Caller); 4] = [
 
 const MODES: [u32; 6] = [0o666, 0o2666, 0o2676, 0o4666, 0o6666, 0o6677];
 
-/// A change of an open file of 16 KiB. The second argument is a file to copy from.
+/// A change of an open file of 16 KiB. The second argument is a file that can be copied from.
 type ChangeOfOpen = fn(&File, &File) -> rustix::io::Result<()>;
 
 const CHANGES_OF_OPEN: [(&str, ChangeOfOpen); 8] = [
@@ -153,7 +153,7 @@ fn reserve(file: &File, mode: FallocateFlags) -> rustix::io::Result<()> {
     rustix::fs::fallocate(file, mode, 0, 4096)
 }
 
-/// Runs a function in a thread that acts as another user until it ends.
+/// Runs a function in a new thread that has the IDs of another user.
 fn as_caller<T: Send>(caller: &Caller, work: impl FnOnce() -> T + Send) -> T {
     let run = || {
         let groups: Vec<_> = caller.groups.iter().copied().map(Gid::from_raw).collect();
@@ -166,7 +166,7 @@ fn as_caller<T: Send>(caller: &Caller, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
-/// Returns the mode that each change by each caller leaves, for each initial mode.
+/// Returns the resulting mode for each change, caller and initial mode.
 fn modes_left_below(root: &Path) -> Vec<String> {
     let other = root.join("other");
     fs::write(&other, "some bytes").unwrap();

@@ -1,5 +1,5 @@
-//! Compares help pages, errors and the shapes of JSON with files in the project. A developer who
-//! changes one of them sees what users will see.
+//! Compares help pages, errors and the fields of JSON output with files in the project. A developer
+//! who changes them sees in the diff what users will see.
 //!
 //! `FSLAB_UPDATE_SNAPSHOTS=1 cargo test -p fslab --test it -- snapshots` rewrites the files.
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::fslab;
 
-/// Compares a text with a file of the project, or writes the file if that was requested.
+/// Compares a text with a file of the project. If an update was requested, writes the file instead.
 #[track_caller]
 fn expect(path: &str, text: &str) {
     let file = Path::new("../..").join(path);
@@ -53,7 +53,7 @@ fn help(words: &[String]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Adds the help page of a command and those of its subcommands.
+/// Appends the help page of a command, and those of its subcommands.
 fn add_pages(words: &[String], pages: &mut String) {
     let page = help(words);
     let subcommands: Vec<String> = page
@@ -102,7 +102,7 @@ fn commands_page(pages: &str) -> String {
     format!("{COMMANDS}{}", sections.join("\n"))
 }
 
-/// Returns a section of a page of the guide: the output of a command, without blanks at line ends.
+/// Returns a section of a page of the guide: the output of a command, without trailing blanks.
 fn section(command: &str, output: &str) -> String {
     let lines: Vec<&str> = output.trim_end().lines().map(str::trim_end).collect();
     format!("## `{command}`\n\n```text\n{}\n```\n", lines.join("\n"))
@@ -132,7 +132,7 @@ fn names_and_options_are_as_recorded() {
     expect("docs/guide/src/reference/names.md", &format!("{NAMES}{}", sections.join("\n")));
 }
 
-/// Replaces a directory's random name.
+/// Replaces the random path of a directory with `DIR`.
 fn without_scratch(text: &str, scratch: &Path) -> String {
     let real: PathBuf = scratch.canonicalize().unwrap();
     let text = text.replace(real.to_str().unwrap(), "DIR");

@@ -1,4 +1,4 @@
-//! Tests `fslab sql` with a stand-in for the SQL engine. The engine has its own tests.
+//! Tests `fslab sql` with a shell script in place of the SQL engine, which has its own tests.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{copy_program, run};
 
-/// A copy of `fslab` in a directory of its own, and two data sets of snapshots.
+/// A copy of `fslab` in a separate directory, and two data sets of snapshots.
 struct Installed {
     scratch: TempDir,
 }
@@ -35,7 +35,7 @@ impl Installed {
         self.scratch.path().join(name)
     }
 
-    /// Writes a shell script as the engine.
+    /// Writes a shell script that acts as the engine.
     fn engine(&self, path: &str, script: &str) {
         let path = self.path(path);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();

@@ -53,7 +53,7 @@ fn status_names_experimental_layers() {
     tiered.umount();
 }
 
-/// The name of the mount point contains characters that control a terminal.
+/// If the name of a mount point contains control characters, they are not printed.
 #[test]
 fn control_characters_in_mount_names_are_not_printed() {
     require_mounting!();
@@ -74,7 +74,7 @@ fn control_characters_in_mount_names_are_not_printed() {
     }
 }
 
-/// The planted errors: the daemon is killed or stopped.
+/// Daemons that were killed or stopped are reported as such.
 #[test]
 fn a_dead_and_a_stopped_daemon_are_reported() {
     require_mounting!();
@@ -111,8 +111,8 @@ fn stats_are_watched_and_served() {
     let mut command = fslab(&["stats", "--watch", "200ms", point]);
     let mut watch = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    // Counting has started once the first heading is printed, so the lookup falls into a later
-    // interval.
+    // Once the first heading is printed, counting has started. So a later interval contains the
+    // lookup.
     lines.next().unwrap().unwrap();
     std::fs::metadata(place.point.join("missing")).unwrap_err();
     let seen = lines.map_while(Result::ok).take(40).find(|line| line.contains("ENOENT: 1"));
@@ -143,7 +143,7 @@ fn stats_are_watched_and_served() {
     place.umount();
 }
 
-/// A killed server left its socket, which is replaced. A socket in use and a file are not touched.
+/// A server replaces the socket of a killed server, but neither a socket in use nor a file.
 #[test]
 fn metrics_server_replaces_only_a_leftover_socket() {
     require_mounting!();

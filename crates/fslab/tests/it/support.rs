@@ -1,5 +1,5 @@
-//! Helpers for tests: running the program, and scratch directories whose mounts are removed even if
-//! a test fails.
+//! Functions that run the program, and scratch directories whose mounts are removed even if a test
+//! fails.
 
 use fslab_vfs_testing::scratch;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
-/// Time limit for events that must happen soon. It is long, because the machine may be busy.
+/// Time limit for events that normally happen soon. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ends a test with a skip message if nothing can be mounted.
+/// Ends a test with a skip message if nothing can be mounted here.
 macro_rules! require_mounting {
     () => {
         if $crate::support::can_not_mount(concat!(module_path!(), ", line ", line!())) {
@@ -30,7 +30,7 @@ pub fn can_not_mount(test: &str) -> bool {
     obstacle.is_some()
 }
 
-/// Finds another program: in the directories of `cargo xtask setup`, or in PATH.
+/// Finds another program, in the directories of `cargo xtask setup` or in PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("FSLAB_CACHE")
@@ -43,14 +43,14 @@ pub fn program(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
-/// Returns the program with arguments.
+/// Returns a command that runs fslab with these arguments.
 pub fn fslab(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fslab"));
     command.args(arguments);
     command
 }
 
-/// Runs the program; returns its exit code and standard error.
+/// Runs fslab. Returns its exit code and standard error.
 pub fn run(arguments: &[&str]) -> (i32, String) {
     ended(&mut fslab(arguments))
 }
@@ -61,15 +61,15 @@ pub fn ended(command: &mut Command) -> (i32, String) {
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Unmounts a mount point that this test no longer uses; returns the same values as [`run`]. The
-/// unmount is retried, because child processes of other tests inherit open files of this test until
-/// execve(2).
+/// Unmounts a mount point that this test no longer uses. Returns the same values as [`run`]. The
+/// unmount is retried: child processes of other tests inherit this test's open files, and keep them
+/// until execve(2).
 pub fn umount_unused(point: &Path) -> (i32, String) {
     let start = Instant::now();
     loop {
         let (code, message) = run(&["umount", point.to_str().unwrap()]);
         if code != 0 && message.contains("still writing back") {
-            // This may take long, because other tests keep the disk busy with writes.
+            // Writing back may take long, because other tests keep the disk busy.
             soon("the daemon has exited", || daemons_naming(point).is_empty());
             return (0, String::new());
         }
@@ -81,16 +81,17 @@ pub fn umount_unused(point: &Path) -> (i32, String) {
     }
 }
 
-/// Copies a program that will be run. The kernel does not run a file that is open for writing, and
-/// child processes of other tests inherit files that are open in this process. A separate process
-/// therefore copies it.
+/// Copies a program that will be run, in a separate process. If this process had the copy open for
+/// writing, child processes of other tests could inherit it. The kernel does not run a program that
+/// is open for writing.
 #[track_caller]
 pub fn copy_program(program: &Path, to: &Path) {
     assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
 }
 
-/// Whether this process has a separate /run. It then finds only the sockets of its own mounts, and
-/// no other process removes them. If not, the test is run again in a process with one.
+/// Returns whether this process has a separate /run. Such a process finds only the sockets of its
+/// own mounts, and no other process removes them. If it has none, runs the test again in a process
+/// with a separate /run.
 #[track_caller]
 pub fn has_own_run(test: &str) -> bool {
     const VARIABLE: &str = "FSLAB_TEST_OWN_RUN";
@@ -111,13 +112,13 @@ pub fn has_own_run(test: &str) -> bool {
     false
 }
 
-/// Returns a directory in memory, or else in the directory for temporary files.
+/// Returns a directory in memory if possible, or else in the directory for temporary files.
 pub fn scratch_in_memory() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
-/// A new lower directory and a new mount point, accessible to ordinary users. Dropping it unmounts
-/// everything.
+/// A new lower directory and a new mount point, which ordinary users can access. Everything mounted
+/// there is unmounted on drop.
 pub struct Place {
     _scratch: TempDir,
     pub lower: PathBuf,
@@ -129,8 +130,8 @@ impl Place {
         Self::within(TempDir::new().unwrap())
     }
 
-    /// Makes a place in the build directory, which is on a disk, so that its pages can be dropped
-    /// from memory.
+    /// Makes a place in the build directory. It is on a disk, so its pages can be dropped from
+    /// memory.
     pub fn on_disk() -> Self {
         Self::within(TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap())
     }
@@ -158,7 +159,7 @@ impl Place {
     #[track_caller]
     pub fn mount(&self, arguments: &[&str]) {
         let (code, message) = self.try_mount(arguments);
-        // Experimental layers print a caution; there are no other messages.
+        // Only the caution about experimental layers is allowed.
         let mut beyond = message.lines().filter(|line| !line.contains("experimental"));
         assert_eq!((code, beyond.next()), (0, None), "{message}");
     }
@@ -180,7 +181,7 @@ impl Place {
         assert!(!is_mounted(&self.point));
     }
 
-    /// Returns the daemon that serves this mount point.
+    /// Returns the process ID of the daemon that serves this mount point.
     pub fn daemon(&self) -> u32 {
         daemons_naming(&self.point).into_iter().next().unwrap()
     }
@@ -200,7 +201,7 @@ pub fn is_mounted(path: &Path) -> bool {
     fslab_sys::mounts::mounted_on(path).unwrap().is_some()
 }
 
-/// Returns processes of this program, or of a copy of it, that have a path among their arguments.
+/// Returns the processes that run this program, or a copy of it, with a path among their arguments.
 pub fn daemons_naming(path: &Path) -> Vec<u32> {
     let mut pids = fslab_sys::mounts::processes_naming(path).unwrap();
     pids.retain(|pid| {
@@ -212,7 +213,7 @@ pub fn daemons_naming(path: &Path) -> Vec<u32> {
     pids
 }
 
-/// Waits for an event that must happen soon.
+/// Waits for an event, up to the time limit.
 #[track_caller]
 pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -222,7 +223,7 @@ pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Parses a stack with layers of stored files.
+/// Parses a stack, which may contain codec layers.
 pub fn sca_stack(text: &str) -> fslab_layers::Stack {
     let foreign =
         fslab_layers::Foreign { layers: fslab_sca::LAYERS, ..fslab_layers::Foreign::default() };

@@ -1,7 +1,8 @@
-//! Tests the packaged unit for mounts, run by systemd itself.
+//! Tests the packaged unit for mounts with a real systemd.
 //!
-//! systemd is the first process of separate namespaces, over a copy of the root directory. The
-//! changes that systemd makes are lost when it exits, and it can't change settings of the machine.
+//! systemd is the first process in separate namespaces, and its root directory is an overlay over
+//! that of this machine. So its changes are lost when it exits, and it can't change settings of
+//! this machine.
 
 use std::fs;
 use std::io;
@@ -18,10 +19,11 @@ const SYSTEMD: &str = "/lib/systemd/systemd";
 /// The hierarchy of systemd's control groups, version 1.
 const GROUPS: &str = "/sys/fs/cgroup/systemd";
 
-/// Exit code of the first script if this machine can't provide a copy of its root directory.
+/// Exit code of [`BOOT`] if this machine can't make an overlay of its root directory.
 const CAN_NOT: i32 = 77;
 
-/// Prepares a root directory, in which the directory `shared` is /srv/shared, and executes systemd.
+/// Prepares a root directory and executes systemd in it. The directory `shared` becomes
+/// /srv/shared.
 const BOOT: &str = r#"
 set -e
 echo $$ > "$GROUP/cgroup.procs"
@@ -69,7 +71,7 @@ StandardOutput=file:/srv/shared/said
 StandardError=file:/srv/shared/said
 ";
 
-/// Starts the unit, writes, and stops it, several times without a pause.
+/// Starts the unit, writes to the mount, and stops the unit, several times without a pause.
 const ROUNDS: &str = r#"
 set -e
 cd /srv
@@ -97,7 +99,7 @@ for stack in null zstd ext2; do
 done
 "#;
 
-/// A control group. Dropping it removes it and all groups in it.
+/// A control group. It is removed on drop, together with all groups in it.
 struct Group(PathBuf);
 
 impl Group {
@@ -125,7 +127,7 @@ fn remove_group(group: &Path) -> io::Result<()> {
     fs::remove_dir(group)
 }
 
-/// A running systemd. Dropping it kills all processes of its namespace.
+/// A running systemd. All processes of its namespace are killed on drop.
 struct Machine(Child);
 
 impl Drop for Machine {

@@ -1,4 +1,4 @@
-//! Tests the output of `fslab tier`: refusals, messages, exit codes and names.
+//! Tests what `fslab tier` prints: refusals, messages, exit codes and names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
 use crate::tiering::Tiered;
 
-/// Returns a mounted tier with an archived `file`, and the version of a removed file.
+/// Returns a mounted tier with an archived `file`, and the version of an archived file that was
+/// removed.
 #[track_caller]
 fn with_a_removed_file() -> (Tiered, String) {
     let tiered = Tiered::mounted();
@@ -61,7 +62,8 @@ fn asked(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), told, said)
 }
 
-/// No printed name moves the cursor or breaks the line, and no two names are printed alike.
+/// Names with control characters don't move the cursor or break lines, and different names are
+/// printed differently.
 #[test]
 fn names_are_printed_distinctly_and_without_control_characters() {
     require_mounting!();
@@ -187,14 +189,15 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     soon("the daemon has exited", || run(&["tier", "queue", &point]).0 != 0);
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("-o replace"), "{message}");
-    // A new mount removes the sockets of dead daemons.
+    // A new mount removes the sockets that dead daemons left.
     Place::mounted(&["-l", "stats"]).umount();
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("is dead; replace the mount"), "{message}");
     umount_unused(&tiered.place().point);
 }
 
-/// The command runs as another user, who has no permission for the archive.
+/// If another user, who may not read the archive, runs the command, the error is a missing
+/// privilege.
 #[test]
 fn unreadable_archive_is_reported_as_missing_privilege() {
     require_mounting!();

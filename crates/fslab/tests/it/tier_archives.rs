@@ -1,4 +1,4 @@
-//! Tests archives of tiers from a user's point of view: lost, new, and read-only archives.
+//! Tests the archives of tiers as users see them: lost, new and read-only archives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Returns a tier with two archives and an offline file, and the file's content.
+/// Returns a tier with two archives and an offline file, and the content of that file.
 fn twofold() -> (Tiered, Vec<u8>) {
     let (tiered, data) = (Tiered::over(None), noise(71, 2 * MIB + 5));
     let file = tiered.tree().join("file");
@@ -79,7 +79,8 @@ fn lost_archive_is_reported_and_can_be_replaced() {
     let file = tree.join("file");
     tiered.ok(&["recall", shown(&file)]);
     assert!(fs::read(&file).unwrap() == data);
-    // No daemon sees this removal. A scan finds it, and reports the lost archive.
+    // The file is removed while no daemon is running. A scan finds this, and reports the lost
+    // archive.
     fs::remove_file(&file).unwrap();
     assert_eq!(run(&["tier", "scan", shown(&tree)]).0, 1);
     tiered.ok(&["undelete", "-r", shown(&tree)]);
@@ -131,7 +132,7 @@ fn tree_is_rebuilt_from_read_only_archives() {
         assert!(made.contains("made 1 file,"), "{made}");
         assert!(left.exists());
     }
-    // The new home contains the path at which the archive was found, so the archive is moved there.
+    // The new home contains the path at which the archive was found, so the archive is moved to it.
     fs::remove_dir(tiered.beside("protected")).unwrap();
     fs::rename(tiered.archive(), tiered.beside("protected")).unwrap();
     let file = again.join("file");
@@ -139,8 +140,8 @@ fn tree_is_rebuilt_from_read_only_archives() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// Expires objects with a copy of a live tree. The files of the copy are not those that were
-/// archived, so the copy would treat all objects as unneeded.
+/// A copy of a live tree must not expire objects. The files of the copy are not those that were
+/// archived, so all objects would appear to be unneeded.
 #[test]
 fn copied_tree_cannot_expire_objects_of_the_original() {
     require_mounting!();
@@ -166,7 +167,7 @@ fn copied_tree_cannot_expire_objects_of_the_original() {
     assert!(fs::read(tiered.tree().join("file")).unwrap() == data);
 }
 
-/// The archive is read-only, like a disk after an error.
+/// An offline file can be read while its only archive is read-only, like a disk after an error.
 #[test]
 fn sole_archive_can_be_read_while_it_is_read_only() {
     require_mounting!();
@@ -288,7 +289,8 @@ fn rebuild_without_an_archived_tree_reports_what_it_made() {
     assert!(said.contains("made 3 files, 0 directories") && !said.contains("younger"), "{said}");
 }
 
-/// An archive can be given as a URL or as a path. A relative URL refers to the current directory.
+/// The address of an archive can be a URL or a path. A relative URL is relative to the current
+/// directory.
 #[test]
 fn archive_is_named_by_url_or_by_path() {
     require_mounting!();
@@ -315,14 +317,14 @@ fn archive_is_named_by_url_or_by_path() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// Returns the state of each archive as `fslab tier archives` prints it.
+/// Returns the state of each archive, as `fslab tier archives` prints it.
 fn states(tiered: &Tiered, tree: &Path) -> Vec<String> {
     let told = tiered.ok(&["archives", shown(tree)]);
     let lines = told.lines().skip(1);
     lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
 }
 
-/// Whether no process holds the lease of an archive.
+/// Returns whether no process holds the lease of an archive.
 fn is_free(archive: &Path) -> bool {
     let lease = fs::File::open(archive.join("lease")).unwrap();
     lease.try_lock().is_ok()
@@ -378,7 +380,8 @@ fn mounted_tree_changes_from_one_archive_to_another() {
         tiered.of("scrub", "").contains("copies verified 2, repaired 0, damaged 0, copies made 0")
     );
     tiered.umount();
-    // The change is also visible without the mount, and to a rebuild without the tree.
+    // The change is also visible while the tree is not mounted, and in a rebuild from the archives
+    // only.
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);
     let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
     let places = ["--archive", shown(&second), "--home", shown(&home), shown(&again)];
@@ -388,7 +391,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// Drains an archive of an unmounted tree, and kills the command after some copies.
+/// Drains an archive of an unmounted tree. The command is killed after some copies and restarted.
 #[test]
 fn killed_drain_resumes_when_it_is_restarted() {
     require_mounting!();

@@ -1,5 +1,5 @@
-//! Tests that programs can't open released files of an unmounted tree: they get an error, never
-//! zeros.
+//! Tests that programs can't open released files of an unmounted tree. They get an error and never
+//! read zeros.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -64,7 +64,7 @@ fn check(kind: Option<Kind>) {
     is_refused(&below);
     is_read(&file);
     tiered.of("release", "file");
-    // The lower directory has mode 0400, but users can make files through the mount.
+    // The lower directory has mode 0400, but users can create files through the mount.
     assert_eq!(told(OWNER, &["mkdir", tiered.path("made").to_str().unwrap()]), None);
     assert_eq!(fs::metadata(tiered.path("made")).unwrap().mode() & 0o2000, 0o2000);
     assert!(told(STRANGER, &["mkdir", tiered.path("other").to_str().unwrap()]).is_some());
@@ -127,7 +127,7 @@ fn closed_tree_is_opened_by_two_commands_without_fslab() {
     assert!(Command::new("chmod").arg(mode).arg(tree).status().unwrap().success());
     rustix::fs::removexattr(tree, "trusted.fslab.tier.mode").unwrap();
     is_read(&tree.join("file"));
-    // Queries leave the mode unchanged. The next other command sets mode 0400 on the tree again.
+    // Queries leave the mode unchanged. The next command of another kind sets mode 0400 again.
     for query in ["state", "du", "archives"] {
         tiered.ok(&[query, tree.to_str().unwrap()]);
     }
@@ -182,7 +182,7 @@ fn rebuilt_tree_is_closed_before_it_is_mounted() {
     is_refused(&new.join("file"));
 }
 
-/// The commands of an ordinary user with a tier.
+/// The commands that an ordinary user runs with a tier.
 const AS_A_USER: &str = r#"
     mkdir -m 700 "$SCRATCH/own"
     chown nobody:nogroup "$SCRATCH/own"

@@ -1,5 +1,5 @@
 //! Tests a tier whose archive is accessed through the fault layer. No data is lost, no wrong data
-//! is returned, and programs get the error that the mount specifies.
+//! is returned, and programs get the error that the mount option specifies.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn data(name: &str) -> Vec<u8> {
     noise(name.len() as u64, MIB + 7)
 }
 
-/// A tier of two files; one of them is offline.
+/// A tier with two files, one of which is offline.
 struct Faulty {
     tiered: Tiered,
     archive: String,
@@ -38,8 +38,8 @@ impl Faulty {
         Self { tiered, archive }
     }
 
-    /// Runs `work` while the archive is faulty. Afterwards checks that both files and all copies
-    /// are intact.
+    /// Runs `work` while the archive returns errors. Then checks that both files and all copies are
+    /// intact.
     fn under(&self, rules: &str, options: &str, work: impl FnOnce(&Tiered)) {
         let faulty = FaultyArchive::over(&self.tiered, rules);
         self.tiered.place().mount(&["-l", &format!("tier{options}")]);
@@ -72,7 +72,8 @@ fn wrong_data_from_an_archive_fails_the_read() {
     for rules in [
         "read on /files/** error EIO",
         "read on /files/** flip at 5000",
-        // After a short read, the kernel returns the missing bytes as zeros.
+        // A short read must be an error, because the kernel would fill the missing bytes with
+        // zeros.
         "read on /files/** short 100",
     ] {
         faulty.under(rules, "", |tiered| {
@@ -82,7 +83,8 @@ fn wrong_data_from_an_archive_fails_the_read() {
     }
 }
 
-/// The daemon's process can't exit until its call to the archive has returned.
+/// `fslab umount` must not wait for the daemon's process to exit. The process can't exit before its
+/// call to the archive returns.
 #[test]
 fn umount_does_not_wait_for_an_archive_that_hangs() {
     require_mounting!();
@@ -98,7 +100,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let point = tiered.path("");
     let point = point.to_str().unwrap();
     soon("the recall has begun", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
-    // Within this second, the call to the archive begins, which hangs for 12 s.
+    // During this second, the call to the archive begins. It hangs for 12 s.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
     let (code, said) = run(&["umount", point]);
@@ -108,7 +110,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let is_named = |line: &str| line.contains(archive) && line.contains("does not respond");
     assert!(logged.lines().any(is_named), "{logged}");
     assert!(!recall.wait().unwrap().success());
-    // The lock of the tree is released when the process exits.
+    // The lock of the tree is released once the process has exited.
     soon("the tree is unlocked", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
     tiered.umount();
     drop(hanging);
@@ -153,7 +155,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Returns how long a program that reads an offline file lives after a signal.
+/// Returns how long a program that waits for an offline file lives after a signal.
 fn ended_by(tiered: &Tiered, signal: Signal) -> Duration {
     let mut reader = Command::new("cat")
         .arg(tiered.path("elsewhere"))
@@ -181,7 +183,8 @@ fn reader_waiting_for_a_stalled_archive_is_interruptible() {
         ended.sort();
         let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
         eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
-        // This takes 50 ms on an idle machine. A reader whose signal is ignored would wait forever.
+        // This takes 50 ms on an idle machine. If the signal were ignored, the reader would wait
+        // forever.
         assert!(last < Duration::from_secs(5), "{last:?}");
         assert!(tiered.path("elsewhere").exists());
         drop(stopped);
@@ -213,8 +216,8 @@ fn failed_archiving_keeps_the_file_and_leaves_no_partial_object() {
     }
 }
 
-/// The directories exist, but may not be durable, as after a kill of the process that made them. A
-/// file in such a directory is not durable either.
+/// The archive's directories exist but may not be durable, as after a kill of the process that made
+/// them. Then a file in such a directory is not durable either and must not be released.
 #[test]
 fn file_is_not_released_if_its_archive_cannot_sync() {
     require_mounting!();

@@ -1,8 +1,8 @@
-//! Runs fsx on a mounted tier. The file of fsx is archived, released and recalled between and
-//! during the operations of fsx.
+//! Runs fsx on a mounted tier. Between and during the operations of fsx, its file is archived,
+//! released and recalled.
 //!
-//! `FSLAB_TIER_FSX` sets the number of operations over each of ext4, XFS and Btrfs, `FSLAB_SEED`
-//! the seed.
+//! `FSLAB_TIER_FSX` sets the number of operations over each of ext4, XFS and Btrfs. `FSLAB_SEED`
+//! sets the seed.
 
 use std::fs;
 use std::process::Command;
@@ -25,14 +25,14 @@ use crate::support::{program, require_mounting, soon};
 use crate::tier_here::opened;
 use crate::tiering::Tiered;
 
-/// Default number of operations, which takes some seconds.
+/// Default number of operations. They take a few seconds.
 const OPERATIONS: u64 = 1500;
 
-/// Default number of operations on file systems that punch and map more slowly.
+/// Default number of operations on file systems that punch holes and map files more slowly.
 const OPERATIONS_ELSEWHERE: u64 = 500;
 
-/// fsx 0.3.2 never unmaps a mapping that it reads. A mapped file is in use and never released, so
-/// fsx may only map it for writing.
+/// fsx 0.3.2 never unmaps a mapping that it reads. A mapped file is in use and is never released,
+/// so fsx may map the file only for writing.
 const CONFIGURATION: &str = "\
 flen = 4194304
 
@@ -110,8 +110,9 @@ fn last_lines(text: &[u8]) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// Returns the engine of a tier, and a file system over it that archives and recalls the file. At
-/// each message of the returned receiver, another thread should do the same during an operation.
+/// Returns the engine of a tier, a file system that also archives and recalls the file, and a
+/// receiver. At each message from the receiver, another thread should archive or recall the file
+/// too.
 fn meddled_with(tiered: &Tiered, seed: u64) -> (Arc<Tier>, Arc<Meddler>, Receiver<()>) {
     let tier = opened(tiered);
     let (sender, turns) = sync_channel(1);
@@ -142,24 +143,25 @@ impl Draws {
     }
 }
 
-/// A file system over a tier that archives, releases and recalls the file of fsx. It does this at
-/// each open, and before some of the operations on the open file.
+/// A file system over a tier. At each open, and before some operations on the open file, it also
+/// archives, releases or recalls the file of fsx.
 struct Meddler {
     fs: TierFs,
     tier: Arc<Tier>,
     draws: Draws,
-    /// Number of open handles. fsx opens its file once at a time, but the kernel reports a close
-    /// with a delay.
+    /// Number of open handles. fsx has its file open only once at a time, but the kernel reports
+    /// closes with a delay.
     handles: Mutex<usize>,
     closed: Condvar,
-    /// Signals another thread to archive, release or recall the file during an operation.
+    /// Signals another thread that it should archive, release or recall the file during an
+    /// operation.
     turns: Mutex<Option<SyncSender<()>>>,
     released: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Time limit for the release of a closed handle. The kernel sends the release some time after
-/// close(2) has returned.
+/// Time limit for the kernel to report a close, which it does some time after close(2) has
+/// returned.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Meddler {
@@ -174,7 +176,7 @@ impl Meddler {
         if self.draws.below(8) == 0
             && let Some(turns) = &*self.turns.lock().unwrap()
         {
-            // The turn is skipped while the previous turn is still running.
+            // If the previous turn is still running, this turn is skipped.
             turns.try_send(()).ok();
         }
     }
@@ -188,11 +190,11 @@ impl Meddler {
         format!("{} releases done and {} refused", value(&self.released), value(&self.refused))
     }
 
-    /// Archives the file, releases it, and recalls a part of it, each at random.
+    /// At random, archives the file, releases it, or recalls a part of it.
     fn meddle(&self, ino: Ino) {
         let draw = self.draws.below(8);
         if draw < 6 {
-            // This is refused while another program is about to write, which is correct.
+            // It is correct that this fails while another program is about to write.
             self.tier.archive(ino, NAME.as_bytes(), &own_request()).ok();
         }
         if draw < 5 {
@@ -282,7 +284,7 @@ impl FileSystem for Meddler {
     }
 }
 
-/// Archives, releases and recalls through user commands at each turn; returns a summary.
+/// At each turn, archives, releases or recalls the file by a user command. Returns a summary.
 fn move_when_told(tier: &Arc<Tier>, seed: u64, turns: Receiver<()>) -> String {
     let draws = Draws(AtomicU64::new(!seed));
     let (mut done, mut refused) = (0_u64, 0_u64);

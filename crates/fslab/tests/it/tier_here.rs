@@ -1,5 +1,5 @@
-//! Runs the engine of a tier in the test itself, over a real file system. The test can then archive
-//! and release files between two operations of a program.
+//! Runs the engine of a tier inside the test, over a real file system. So the test can archive and
+//! release files between two operations of a program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Tests a tier whose daemon is killed while files are archived, released and recalled. Meanwhile
-//! programs read, map and write these files, also through shared mappings.
+//! Tests a tier whose daemon is killed while files are archived, released and recalled. At the same
+//! time, programs read, map and write these files, also through shared mappings.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -53,8 +53,8 @@ struct Still {
     data: Vec<u8>,
 }
 
-/// A file that is changed, and its expected content. All acknowledged changes must be in the file.
-/// Any part of the last, unacknowledged change may be in it.
+/// A file that is changed, and its expected content. The file must contain all acknowledged
+/// changes. It may contain any part of the last change, which was not acknowledged.
 #[derive(Clone)]
 struct Changing {
     path: PathBuf,
@@ -79,7 +79,7 @@ fn killed_often(tiered: &Tiered, seed: u64) {
         Changing { path, data, in_doubt: None }
     };
     let still: Vec<Still> = (0..READERS + 1).map(still).collect();
-    // The last file is written through mappings.
+    // The last of these files is written through mappings.
     let mut changing: Vec<Changing> = (0..WRITERS + 1).map(changing).collect();
     let reference = tiered.beside("reference");
     fs::write(&reference, &still[0].data).unwrap();
@@ -181,7 +181,7 @@ impl Changing {
         }
     }
 
-    /// Checks the file against its expected content.
+    /// Checks the content of the file against the expected content.
     fn settle(&mut self) {
         let found = fs::read(&self.path).unwrap();
         let next = self.in_doubt.take().unwrap_or_else(|| self.data.clone());
@@ -196,7 +196,7 @@ impl Changing {
     }
 }
 
-/// A program that maps a file repeatedly, until that fails or a signal ends it.
+/// A program that repeatedly maps a file, until mapping fails or a signal ends the program.
 struct Mapper(Child);
 
 const MAPS: &str = "
@@ -232,13 +232,13 @@ impl Mapper {
         let mut line = String::new();
         told.read_line(&mut line).unwrap();
         assert_eq!(line, "right\n");
-        // The output is read to its end, so that the program never blocks on it.
+        // Read all output, so that the program never blocks on a full pipe.
         std::thread::spawn(move || told.lines().for_each(drop));
         Some(Self(child))
     }
 
-    /// Checks how the program ended. A killed daemon causes an error, or a signal at a page that
-    /// can't be read.
+    /// Checks how the program ended. If the daemon is killed, mapping fails, or access to an
+    /// unreadable page causes a signal.
     fn was_right(mut self) {
         let ended = self.0.wait().unwrap();
         assert!(matches!(ended.code(), None | Some(0)), "a map showed wrong bytes: {ended}");
@@ -247,15 +247,14 @@ impl Mapper {
 
 impl Drop for Mapper {
     fn drop(&mut self) {
-        // This is needed only if an assertion failed earlier; otherwise the program has already
-        // ended.
+        // This has an effect only if an assertion failed. Otherwise the program has already ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// A program that writes to a file through shared mappings. It reports each write beforehand, and
-/// each sync afterwards. Before it writes a range, it checks the present content.
+/// A program that writes to a file through shared mappings. It reports each write before it starts,
+/// and each sync after it is done. Before it writes to a range, it checks the range's content.
 struct MapWriter {
     child: Child,
     told: BufReader<ChildStdout>,
@@ -306,7 +305,7 @@ impl MapWriter {
         Some(writer)
     }
 
-    /// Records the next report of the program. Returns `false` if the program has ended.
+    /// Records the program's next report. Returns `false` if the program has ended.
     fn hear(&mut self, changing: &mut Changing) -> bool {
         let mut line = String::new();
         if self.told.read_line(&mut line).unwrap() == 0 {
@@ -325,8 +324,8 @@ impl MapWriter {
         true
     }
 
-    /// Records all reports until the program ends, which must not happen before the kill. An error
-    /// ends the program, or a signal at a page that can't be read.
+    /// Records all reports until the program ends. It must not end before the kill. After the kill,
+    /// an error ends it, or a signal at an unreadable page.
     fn follow(mut self, changing: &mut Changing, is_killed: &AtomicBool) {
         while self.hear(changing) {}
         let ended = self.child.wait().unwrap();
@@ -337,14 +336,14 @@ impl MapWriter {
 
 impl Drop for MapWriter {
     fn drop(&mut self) {
-        // This is needed only if an assertion failed earlier; otherwise the program has already
-        // ended.
+        // This has an effect only if an assertion failed. Otherwise the program has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// The bytes of the file are only in the archive.
+/// If the disk is too full to recall a file, reading the offline file fails, but its content stays
+/// in the archive.
 #[test]
 fn recall_onto_a_full_disk_fails_and_loses_no_data() {
     require_mounting!();

@@ -1,4 +1,5 @@
-//! Tests that files that are open or mapped without the tier's mount are not released.
+//! Tests that files are not released if they are open or mapped other than through the tier's
+//! mount.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,8 +12,8 @@ use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
 
-/// Maps a file, closes it, and reports that. Then waits for a line or the end of its input, and
-/// exits with 0 if the mapping has the expected bytes.
+/// Maps a file, closes it, and reports this. Then waits for a line or the end of its input. Exits
+/// with 0 if the mapping has the expected bytes.
 const MAPS: &str = "
 import hashlib, mmap, sys
 with open(sys.argv[1], 'rb') as file:
@@ -22,7 +23,7 @@ sys.stdin.readline()
 sys.exit(hashlib.sha256(mapped[:]).hexdigest() != sys.argv[3])
 ";
 
-/// A program that has a file mapped but not open.
+/// A program that has mapped a file and closed it.
 struct Mapper(Child);
 
 impl Mapper {
@@ -84,8 +85,8 @@ fn check(kind: Option<Kind>) {
     tiered.umount();
 }
 
-/// The mount can't count these uses: files that were opened before it, and mappings of
-/// passed-through files whose descriptor was closed.
+/// The mount can't see two kinds of use: files that were opened before it was mounted, and mappings
+/// of passed-through files whose descriptor was closed. Such files must not be released.
 #[test]
 fn files_open_or_mapped_behind_the_mount_are_not_released() {
     require_mounting!();

@@ -1,6 +1,5 @@
-//! Tests poison: over file systems that can share blocks, released files do not read as zeros. In
-//! the lower directory they contain a text instead, which states that their bytes are in an
-//! archive.
+//! Tests poison. If the file system can share blocks, the lower files of released files do not read
+//! as zeros. Instead they contain a text, which states that the content is in an archive.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -24,7 +23,7 @@ fn text(length: usize) -> Vec<u8> {
     line.iter().copied().cycle().take(length).collect()
 }
 
-/// Returns a tier over a file system, with poison switched off in `tier.toml`.
+/// Returns a tier over a file system, with poison disabled in `tier.toml`.
 fn without_poison(kind: Kind) -> Tiered {
     let tiered = Tiered::over(Some(kind));
     let settings = tiered.beside("home/tier.toml");
@@ -59,21 +58,21 @@ fn check(kind: Kind) {
     tiered.of("release", "");
     let sum: usize = SIZES.iter().sum();
     let freed = free_bytes(&tree).saturating_sub(full);
-    // The text itself uses at most an eighth of the released space.
+    // The text itself may use up to an eighth of the released space.
     assert!(freed > (sum - sum / 6) as u64, "over {kind:?}: {freed} bytes are free of {sum}");
     tiered.umount();
     for size in SIZES {
         let below = fs::read(tree.join(name(size))).unwrap();
         assert!(below == text(size), "{size} bytes over {kind:?}");
     }
-    // A backup by root, and a copy that shares blocks, contain the text as well.
+    // A backup by root also contains the text, and so does a copy that shares blocks.
     let copy = tree.join("copy");
     let mut cp = Command::new("cp");
     cp.arg("--sparse=always").arg("--reflink=auto").arg(tree.join(name(MIB))).arg(&copy);
     assert!(cp.status().unwrap().success());
     assert!(fs::read(&copy).unwrap() == text(MIB));
     fs::remove_file(&copy).unwrap();
-    // Zeros that root writes in the lower directory are changes too.
+    // If root writes zeros in the lower directory, this is a change of the file too.
     let (changed, mut expected) = (3 * MIB + 5000, data(3 * MIB + 5000));
     let file = fs::File::options().write(true).open(tree.join(name(changed))).unwrap();
     file.write_all_at(&[0; 2 * PAGE], (MIB + PAGE) as u64).unwrap();
@@ -86,7 +85,7 @@ fn check(kind: Kind) {
         let expected = if size == changed { expected.clone() } else { data(size) };
         assert!(fs::read(tiered.path(&name(size))).unwrap() == expected, "{size} over {kind:?}");
     }
-    // Releases all files again, one of them after it was partly recalled.
+    // Release all files, and then release one of them again after a partial recall.
     tiered.of("archive", "");
     tiered.of("release", "");
     let largest = fs::File::open(tiered.path(&name(40 * MIB + 1))).unwrap();
@@ -111,7 +110,7 @@ fn released_files_over_btrfs_read_as_poison_text_below_the_mount() {
     check(Kind::Btrfs);
 }
 
-/// Released files are holes if blocks can't be shared, or if `tier.toml` switches poison off.
+/// Released files are holes if the file system can't share blocks, or if poison is disabled.
 #[test]
 fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     require_mounting!();
@@ -131,7 +130,7 @@ fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     }
 }
 
-/// Over a file system of 320 MiB, a policy must free 24 MiB.
+/// Checks that a policy that must free 24 MiB does so, over a file system of 320 MiB.
 fn policy_frees_as_much_as_it_says(kind: Kind) {
     const FILE: usize = 6 * MIB;
     const FILES: usize = 20;
@@ -151,8 +150,8 @@ fn policy_frees_as_much_as_it_says(kind: Kind) {
     fs::write(&policy, rules).unwrap();
     let point = tiered.path("");
     let arguments = ["policy", "--file", policy.to_str().unwrap(), point.to_str().unwrap()];
-    // `ok` fails on messages, so this also checks that there is no warning about snapshots that
-    // keep the freed blocks.
+    // `ok` fails on any message. So this also checks that no warning is printed about snapshots
+    // that keep the freed blocks.
     tiered.ok(&arguments);
     let freed = free_bytes(&tree).saturating_sub(free) as f64;
     let is_right = (WANTED - MIB as f64..WANTED + 2.0 * FILE as f64).contains(&freed);
@@ -180,7 +179,8 @@ fn policy_over_shared_poison_frees_only_the_requested_space() {
     policy_frees_as_much_as_it_says(Kind::Btrfs);
 }
 
-/// Each command on an unmounted tree has its own engine.
+/// Releasing one file per command frees space too. Each command on an unmounted tree has its own
+/// engine.
 #[test]
 fn release_of_one_file_by_one_command_frees_space() {
     require_mounting!();
@@ -228,7 +228,7 @@ fn release_of_small_files_frees_their_blocks_over_xfs() {
     tiered.umount();
 }
 
-/// Writes a file until the disk is full, and then frees `bytes` bytes.
+/// Writes a file until the disk is full, and then truncates it to free `bytes` bytes.
 fn fill_but_for(path: &Path, bytes: u64) {
     let mut file = fs::File::create(path).unwrap();
     let piece = vec![1; MIB];
@@ -238,7 +238,8 @@ fn fill_but_for(path: &Path, bytes: u64) {
     file.sync_all().unwrap();
 }
 
-/// An offline file of 100 MiB is on a disk of which only 40 MiB are free.
+/// Releasing an appended file needs little free space: the file has 100 MiB, but only 40 MiB are
+/// free.
 #[test]
 fn releasing_an_appended_offline_file_takes_little_free_space() {
     require_mounting!();
@@ -274,7 +275,7 @@ fn releasing_an_appended_offline_file_takes_little_free_space() {
 }
 
 /// Rebuilds a tree and mounts it. In the lower directory, root reads the poison text. Through the
-/// mount, programs read the bytes.
+/// mount, programs read the original content.
 fn rebuilt(kind: Kind) {
     let mut tiered = Tiered::mounted_over(kind);
     let files = [("directory/large", 3 * MIB + 5000), ("directory/page", PAGE), ("small", 100)];
@@ -285,7 +286,7 @@ fn rebuilt(kind: Kind) {
     fs::hard_link(tiered.path("small"), tiered.path("link")).unwrap();
     tiered.of("archive", "");
     tiered.of("tree", "");
-    // This file is newer than the archived tree.
+    // This file is archived after the tree was, so the archived tree does not contain it.
     fs::write(tiered.path("late"), noise(9, MIB + 1)).unwrap();
     tiered.of("archive", "late");
     tiered.umount();

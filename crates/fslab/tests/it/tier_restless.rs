@@ -1,5 +1,5 @@
-//! Runs the conformance suite and pjdfstest on a mounted tier, over ext4, XFS and Btrfs. Files are
-//! archived and released between their operations whenever possible.
+//! Runs the conformance suite and pjdfstest on mounted tiers over ext4, XFS and Btrfs. Between the
+//! operations, files are archived and released whenever possible.
 
 use std::collections::{HashMap, hash_map};
 use std::fs;
@@ -36,31 +36,31 @@ const OF_BTRFS: &[&str] = &["rename::updates_link_parent"];
 /// The moments at which files are archived and released.
 #[derive(Clone, Copy, PartialEq)]
 enum When {
-    /// When their last use ends, and before every second open.
+    /// When the last use of a file ends, and before every second open.
     Used,
-    /// Before a lookup or a similar request, once after each change. The file's times do not change
-    /// for the user.
+    /// Before a lookup or a similar request, once after each change of the file. The times that
+    /// users see do not change.
     Looked,
 }
 
-/// A file system over a tier that archives and releases files whenever possible, and recalls parts
-/// of some.
+/// A file system over a tier. It archives and releases files whenever possible, and recalls parts
+/// of some files.
 struct Restless {
     fs: TierFs,
     tier: Arc<Tier>,
     when: When,
-    /// Open handles of each inode.
+    /// The number of open handles of each inode.
     handles: Mutex<HashMap<Ino, usize>>,
     closed: Condvar,
     turns: AtomicU64,
     released: AtomicU64,
 }
 
-/// How long a request waits for the kernel's report of a close, which the kernel delays.
+/// How long a request waits for the kernel to report a close. The kernel reports it with a delay.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 impl Restless {
-    /// Archives and releases a file. Nothing happens if it is in use or not a regular file.
+    /// Archives and releases a file. Does nothing if the file is in use or is not a regular file.
     fn send_away(&self, ino: Ino) {
         let request = own_request();
         let Ok(Archived::Now { .. }) = self.tier.archive(ino, b"somewhere", &request) else {
@@ -165,7 +165,7 @@ impl FileSystem for Restless {
     }
 }
 
-/// Runs `work` in a mounted tier whose files are archived and released meanwhile.
+/// Runs `work` in a mounted tier whose files are archived and released at the same time.
 fn in_a_restless_tier(kind: Kind, when: When, work: impl FnOnce(&Tiered)) {
     require_mounting!();
     let tiered = Tiered::over(Some(kind));
@@ -179,7 +179,7 @@ fn in_a_restless_tier(kind: Kind, when: When, work: impl FnOnce(&Tiered)) {
         turns: AtomicU64::new(0),
         released: AtomicU64::new(0),
     });
-    // Nothing is cached, so that every request reaches the daemon.
+    // The kernel caches nothing, so that every request reaches the daemon.
     let (entry_timeout, attr_timeout) = (Duration::ZERO, Duration::ZERO);
     let options = MountOptions {
         set_id: true,
@@ -237,7 +237,8 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
 
-/// Skipped cases are not checked here, but in the test that runs pjdfstest on all kinds of mounts.
+/// Only failed cases are checked. The test that runs pjdfstest on all kinds of mounts checks the
+/// skipped cases.
 fn pjdfstest_passes(tiered: &Tiered, known: &[&str]) {
     let Some(pjdfstest) = program("pjdfstest") else {
         skip("pjdfstest on a tier", "it is not installed; `cargo xtask setup` installs it");

@@ -1,4 +1,4 @@
-//! Tests a tier with its archive in an S3 store, from a user's point of view.
+//! Tests a tier whose archive is in an S3 store, as a user sees it.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -46,8 +46,8 @@ fn done(command: &mut Command) -> String {
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
-/// Files are archived, released and recalled. The daemon is killed, and the tree is mounted again.
-/// The disk is lost, and the tree is rebuilt from the bucket only.
+/// Files are archived, released and recalled. Then the daemon is killed and the tree is mounted
+/// again. Finally, the disk is lost and the tree is rebuilt from the bucket alone.
 #[test]
 fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     const TEST: &str = "tier_s3::seaweedfs";
@@ -84,8 +84,8 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     assert_eq!(fs::read(file(&place, "small7")).unwrap(), [7; 300]);
 
-    // A killed process leaves its lease, but the next process on the same machine does not wait for
-    // it.
+    // A killed process leaves its lease behind. The next process on the same machine does not wait
+    // for it.
     fslab(&["tier", "release", point]);
     let daemon = Pid::from_raw(place.daemon() as i32).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
@@ -96,7 +96,7 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     fslab(&["umount", point]);
 
-    // Removes the tree and the catalogue, as if their disk were lost.
+    // Remove the tree and the catalogue, as if their disk were lost.
     fs::remove_dir_all(&home).unwrap();
     fs::remove_dir_all(&place.lower).unwrap();
     let (new, again) = (path("new"), path("home-again"));

@@ -45,7 +45,7 @@ fn as_nobody(program: &str) -> Command {
     command
 }
 
-/// A reader, killed when dropped.
+/// A reader. It is killed on drop.
 struct Reader(Child);
 
 impl Reader {
@@ -62,8 +62,8 @@ impl Drop for Reader {
     }
 }
 
-/// The daemon answers root's queries; another user's queries read the files through the mount. Both
-/// use the same conditions.
+/// Queries select the same files for root and for other users. The daemon answers root's queries.
+/// For another user, the command reads the files through the mount.
 #[test]
 fn queries_select_and_sum_files_for_root_and_other_users() {
     require_mounting!();
@@ -149,8 +149,8 @@ fn queries_select_and_sum_files_for_root_and_other_users() {
     tiered.umount();
 }
 
-/// Makes a mounted tier with offline files: `shared` is readable by all users, `secret` only by
-/// root, and `own` belongs to an ordinary user.
+/// Makes a mounted tier with three offline files: all users may read `shared`, only root may read
+/// `secret`, and `own` belongs to an ordinary user.
 #[track_caller]
 fn with_offline_files() -> Tiered {
     let tiered = Tiered::mounted();

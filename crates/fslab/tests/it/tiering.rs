@@ -1,4 +1,4 @@
-//! Tests tiers from a user's point of view: mounts, commands, rebuilds and encryption.
+//! Tests tiers as users see them: mounts, commands, rebuilds and encryption.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -14,15 +14,15 @@ use crate::support::{Place, fslab, require_mounting, run, scratch_in_memory, soo
 
 const MIB: usize = 1 << 20;
 
-/// A tree of a tier with an archive, mounted on request.
+/// A tree of a tier with one archive, mounted on request.
 pub struct Tiered {
     place: Place,
     beside: PathBuf,
-    /// The file system of the tree, which is dropped after the mount over it.
+    /// The file system of the tree. It is dropped after the mount.
     ground: Option<Ground>,
 }
 
-/// A separate file system for a tree. The mount is dropped first.
+/// A separate file system for a tree. The fields are dropped in order, so the mount goes first.
 pub struct Ground {
     _mount: Mount,
     _device: LoopDevice,
@@ -31,12 +31,12 @@ pub struct Ground {
 
 impl Ground {
     pub fn new(kind: Kind) -> Self {
-        // The minimum size for mkfs.xfs.
+        // mkfs.xfs needs at least this size.
         const BYTES: u64 = 320 << 20;
         let scratch = scratch_in_memory();
         let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
         fs::File::create(&image).unwrap().set_len(BYTES).unwrap();
-        // On such a small disk, mkfs.ext4 would choose a block size that is too small for the
+        // For such a small disk, mkfs.ext4 would choose a block size that is too small for the
         // xattrs.
         let blocks = ["-b", "4096"].map(str::to_owned);
         let options = if kind == Kind::Ext4 { &blocks[..] } else { &[] };
@@ -58,7 +58,8 @@ impl Tiered {
         Self::over(None)
     }
 
-    /// Makes a tier that is not mounted. If a kind is given, it is over a new file system.
+    /// Makes a tier that is not mounted. With a kind, its tree is on a new file system of that
+    /// kind.
     #[track_caller]
     pub fn over(kind: Option<Kind>) -> Self {
         let mut place = if kind.is_some() { Place::in_memory() } else { Place::new() };
@@ -88,7 +89,7 @@ impl Tiered {
         tiered
     }
 
-    /// Makes a mounted tier over a new file system of some kind.
+    /// Makes a mounted tier over a new file system of a kind.
     #[track_caller]
     pub fn mounted_over(kind: Kind) -> Self {
         let tiered = Self::over(Some(kind));
@@ -96,14 +97,14 @@ impl Tiered {
         tiered
     }
 
-    /// Mounts again after its daemon was killed.
+    /// Mounts the tier again after its daemon was killed.
     #[track_caller]
     pub fn mount_again(&self) {
         umount_unused(&self.place.point);
         self.place.mount(&["-l", "tier"]);
     }
 
-    /// The lower directory and the mount point of the tier, even if it is not mounted.
+    /// Returns the place of the tier: its lower directory and its mount point.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -116,23 +117,23 @@ impl Tiered {
         self.place.daemon()
     }
 
-    /// A path outside the tree and its file system.
+    /// Returns a path outside the tree and its file system.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.beside.join(name)
     }
 
-    /// A path on the tree's file system, outside the tree.
+    /// Returns a path on the tree's file system, outside the tree.
     pub fn beside_tree(&self, name: &str) -> PathBuf {
         assert!(self.ground.is_some(), "the tree has no file system of its own");
         self.place.lower.with_file_name(name)
     }
 
-    /// Uses another directory of the same tier as the tree from now on.
+    /// From now on, uses another directory as the tree of this tier.
     pub fn move_to(&mut self, tree: PathBuf) {
         self.place.lower = tree;
     }
 
-    /// The lower directory of the mount.
+    /// Returns the root of the tree, which is the lower directory of the mount.
     pub fn tree(&self) -> &Path {
         &self.place.lower
     }
@@ -145,7 +146,7 @@ impl Tiered {
         self.place.point.join(name)
     }
 
-    /// Runs `fslab tier`, which must succeed; returns its output.
+    /// Runs `fslab tier`, which must succeed and print no message. Returns its output.
     #[track_caller]
     pub fn ok(&self, arguments: &[&str]) -> String {
         let output = fslab(&[&["tier"], arguments].concat()).output().unwrap();
@@ -160,7 +161,7 @@ impl Tiered {
     }
 }
 
-/// A mount of the fault layer over the archive of an unmounted tier, unmounted when dropped.
+/// A mount of the fault layer over the archive of an unmounted tier. It is unmounted on drop.
 pub struct FaultyArchive(String);
 
 impl FaultyArchive {
@@ -266,7 +267,8 @@ fn lost_tree_is_rebuilt_from_the_archive() {
     place.umount();
 }
 
-/// The archive has been moved, and the catalogue describes the lost tree.
+/// A lost tree can be rebuilt with its old home, even though the archive has been moved and the
+/// catalogue still describes the lost tree.
 #[test]
 fn lost_tree_is_rebuilt_with_the_surviving_home() {
     require_mounting!();
@@ -295,7 +297,7 @@ fn lost_tree_is_rebuilt_with_the_surviving_home() {
             tree.to_str().unwrap(),
         ])
     };
-    // The first attempt uses the wrong directory. It reports files that could not be restored.
+    // The first attempt uses a wrong directory, and reports the files that could not be restored.
     fs::create_dir(&other).unwrap();
     fs::write(other.join("late"), "somebody's").unwrap();
     let (code, message) = into(&other);
@@ -359,7 +361,8 @@ fn invalid_tier_commands_are_refused_in_one_line() {
     tiered.place.umount();
 }
 
-/// In the lower directory, released bytes read as zeros; `fslab tier release` reports this.
+/// In the lower directory, released bytes read as zeros, which `fslab tier release` reports. Data
+/// that is written there must be kept.
 #[test]
 fn data_written_to_a_released_file_behind_the_mount_is_kept() {
     require_mounting!();
@@ -405,7 +408,8 @@ fn archive_is_not_created_in_place_of_a_missing_disk() {
     assert!(!message.contains("unavailable for now"), "{message}");
 }
 
-/// The tier of root contains files that others may not read.
+/// A tier of root contains files that other users may not read. So its archives and homes must be
+/// private, and a mount reports those that are not.
 #[test]
 fn archives_and_homes_are_private_and_open_ones_are_reported() {
     require_mounting!();
@@ -416,7 +420,7 @@ fn archives_and_homes_are_private_and_open_ones_are_reported() {
     let [settings, catalogue] = ["tier.toml", "catalogue.redb"].map(|name| home.join(name));
     assert_eq!((mode(&settings), mode(&catalogue)), (0o600, 0o600));
     let open = |path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    // Earlier versions made them with these modes.
+    // Earlier versions of fslab created these with modes that let others read them.
     [&archive, &archive.join("files"), &home, &catalogue].into_iter().for_each(|path| open(path));
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert_eq!(code, 0, "{message}");
@@ -496,7 +500,7 @@ fn policy_dry_run_reports_what_the_policy_then_does() {
     assert!(tiered.of("state", "video.mkv").starts_with("A offline "));
     assert!(tiered.of("state", "pinned.mkv").starts_with("a archived "));
     assert!(tiered.of("state", "notes.txt").starts_with("- resident "));
-    // Without `--file` the tier's own policy is used, with and without the daemon.
+    // Without `--file`, the tier's own policy is used, whether the tree is mounted or not.
     let (code, message) = run(&["tier", "policy", point]);
     assert!(code != 0 && message.contains("can't read the policy"), "{code} {message}");
     let own = rules.replace("*.mkv", "*.txt").replace("release", "archive");
@@ -521,8 +525,8 @@ fn mount_applies_the_policy_periodically_within_its_recall_rate() {
     soon("a round releases the file", is_away);
     let begun = std::time::Instant::now();
     assert!(fs::read(tiered.path("video.mkv")).unwrap() == data);
-    // With one mover the first block is recalled at once. Each later block starts when the previous
-    // block would have ended at the rate `recall-rate`.
+    // With one mover, the first block is recalled at once. Each later block starts at the time at
+    // which the previous block would have ended at the rate `recall-rate`.
     let least = std::time::Duration::from_millis(900);
     assert!(begun.elapsed() >= least, "3 MiB at 2 MiB a second after {:?}", begun.elapsed());
     soon("the next round releases it again", is_away);
@@ -615,7 +619,7 @@ fn encrypted_archive_is_readable_only_with_its_key() {
     let read = |place: &Place, name: &str| {
         fs::read_to_string(place.point.join("secret-names").join(name)).unwrap()
     };
-    // The right key, another key, and no key.
+    // Try a missing key, another key, and then the right key.
     let moved = of("moved-key");
     fs::rename(&key, &moved).unwrap();
     let wrong_key = format!("tier:key={other}");
@@ -646,7 +650,7 @@ fn encrypted_archive_is_readable_only_with_its_key() {
     place.umount();
 }
 
-/// Checks that no file below a directory contains some bytes.
+/// Checks that no file below a directory contains these bytes.
 fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
     let mut pending = vec![directory.to_owned()];
     while let Some(path) = pending.pop() {
@@ -660,7 +664,8 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
     }
 }
 
-/// `recall` is also tested on an unmounted tree.
+/// A dry run changes nothing and reports what the command would do. For `recall`, this is also
+/// tested on an unmounted tree.
 #[test]
 fn dry_runs_report_what_would_be_done_and_do_nothing() {
     require_mounting!();
@@ -683,12 +688,12 @@ fn dry_runs_report_what_would_be_done_and_do_nothing() {
     check("recall", "would recall 1 file, 1.0 MiB\n");
     let told =
         tiered.ok(&["recall", "-n", "-v", "--range", "0+64KiB", tiered.path("").to_str().unwrap()]);
-    // Whole blocks are recalled, as without -n.
+    // Recalls affect whole blocks, so the dry run reports a whole block too.
     assert!(told.starts_with("would recall    1.0 MiB  file\n"), "{told}");
     check("scrub", "versions 2, copies 2, content 1.0 MiB\n");
     check("expire", "objects 0, content 0 B, need a scan 0\n");
     fs::remove_file(tiered.path("other")).unwrap();
-    // Versions are kept for 30 days.
+    // No version is expired, because versions are kept for 30 days.
     check("expire", "objects 0, ");
     let told = tiered.ok(&["undelete", "-n", "-r", tiered.path("").to_str().unwrap()]);
     assert_eq!(told, "would undelete 1 file, 10 B\nnothing was changed\n");

@@ -1,4 +1,4 @@
-//! Tests the end of a mount: the last work of its daemon, and commands that wait for the daemon.
+//! Tests the end of a mount: what its daemon still does, and commands that wait for the daemon.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +16,7 @@ use crate::support::{
     Place, daemons_naming, fslab, is_mounted, program, require_mounting, run, soon,
 };
 
-/// Makes a daemon slow to write back.
+/// Makes a daemon slow to write back its data.
 const SLOW: &str = "fault:rules=syncfs delay 2s";
 
 /// Unmounts without a helper, as a container runtime does.
@@ -28,15 +28,14 @@ fn device_at(point: &Path) -> (u32, u32) {
     mounts::mounted_on(point).unwrap().unwrap().device
 }
 
-/// Returns a stopped daemon whose mount has ended, and a mount that now has its device number.
+/// Returns a stopped daemon whose mount has ended, and a new mount that has its device number.
 fn stopped_daemon_and_next_mount(arguments: &[&str]) -> (Place, u32, Place) {
     let first = Place::mounted(arguments);
     let (number, daemon) = (device_at(&first.point), first.daemon());
     send(daemon, Signal::STOP);
     umount_2(&first.point);
     let next = Place::new();
-    // The kernel assigns the lowest free number. A mount of another test may have this number for a
-    // while.
+    // The kernel assigns the lowest free number. For a while, a mount of another test may have it.
     soon("the device number is used again", || {
         next.mount(&["-l", "null"]);
         let has_it = device_at(&next.point) == number;
@@ -77,7 +76,7 @@ fn idle_timer_does_not_unmount_a_later_mount() {
 fn umount_waits_for_the_daemon_of_its_own_mount() {
     require_mounting!();
     let (first, daemon, next) = stopped_daemon_and_next_mount(&["-l", "null"]);
-    // Waiting for the stopped first daemon would never end.
+    // umount must not wait for the first daemon, which is stopped and would never exit.
     soon("the mount is unmounted", || {
         let (code, message) = run(&["umount", next.point.to_str().unwrap()]);
         assert!(code == 0 || message.contains("is in use"), "{message}");
@@ -89,7 +88,7 @@ fn umount_waits_for_the_daemon_of_its_own_mount() {
     soon("the first daemon has exited", || daemons_naming(&first.point).is_empty());
 }
 
-/// One mount point of the file system is inside another one.
+/// At a signal, every mount point of the file system is detached, even if one is inside another.
 #[test]
 fn signal_detaches_every_mount_point_innermost_first() {
     require_mounting!();
@@ -106,7 +105,7 @@ fn signal_detaches_every_mount_point_innermost_first() {
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
-/// Mounts a new image, and opens a file that keeps the mount in use.
+/// Mounts a new image, and opens a file in it, so that the mount is in use.
 fn image_in_use() -> (Place, std::path::PathBuf, File) {
     let mut place = Place::new();
     let image = image(&place, "16MiB");
@@ -205,7 +204,8 @@ fn lazy_umount_does_not_wait_for_the_daemon() {
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
-/// Advice to ordinary users does not include actions that only root can do.
+/// The advice about a dead mount to an ordinary user does not include actions that only root can
+/// do.
 #[test]
 fn advice_about_a_dead_mount_fits_the_user() {
     require_mounting!();
@@ -228,7 +228,7 @@ fn advice_about_a_dead_mount_fits_the_user() {
     assert!(!message.contains("-o replace"), "{message}");
 }
 
-/// Mounts while the earlier daemon of the lower file system is stopped.
+/// Mounts again while the earlier daemon of the lower file system is stopped.
 fn mounted_again_meanwhile(place: &Place, layer: &[&str]) {
     let daemon = place.daemon();
     send(daemon, Signal::STOP);
@@ -253,7 +253,7 @@ fn a_mount_waits_for_the_earlier_daemon_of_a_directory_an_image_or_a_tier() {
     mounted_again_meanwhile(tiered.place(), &["-l", "tier"]);
 }
 
-/// Sets up an environment as after installing the package, in which umount(8) finds the helper. A
+/// Sets up an environment as if the package were installed, so that umount(8) finds the helper. A
 /// separate /run contains the utab.
 const WITH_HELPER: &str = r#"
     set -e
@@ -268,7 +268,7 @@ const WITH_HELPER: &str = r#"
     fslab() { "$SCRATCH/program/fslab" "$@"; }
 "#;
 
-/// Mounts each stack again immediately after each form of umount(8).
+/// Mounts each stack, and mounts it again immediately after each form of umount(8).
 const ROUNDS: &str = r#"
     "$SCRATCH/program/fslab" ext2 mkfs "$SCRATCH/image" 16MiB
     fslab tier init --archive "$SCRATCH/archive" --home "$SCRATCH/home" "$SCRATCH/tree" \
@@ -300,7 +300,7 @@ const ROUNDS: &str = r#"
     cat /run/mount/utab
 "#;
 
-/// Runs a script in an environment where umount(8) finds the package installed; returns its output.
+/// Runs a script in an environment where umount(8) finds the helper. Returns its output.
 fn with_helper(test: &str, script: &str) -> Option<String> {
     if program("umount").is_none() {
         fslab_vfs_testing::skip::skip(test, "umount(8) is not installed (Debian: mount)");

@@ -21,7 +21,7 @@ use crate::support::{Place, copy_program, is_mounted, require_mounting, run, soo
 /// Number of upgrades of a mount under load; `FSLAB_UPGRADES` replaces it.
 const UPGRADES: u64 = 2;
 
-/// A separate copy of the program that mounts a place, so that another version can replace it.
+/// A place that is mounted by a separate copy of the program, so that the copy can be replaced.
 struct Installed {
     place: Place,
     path: PathBuf,
@@ -35,7 +35,7 @@ impl Installed {
         let installed = Self { place, path };
         installed.install();
         let mounted = Command::new(&installed.path)
-            // The supervisor must insert its own option before `--`.
+            // An upgrade must insert the supervisor's own option before `--`.
             .args(["mount", "-o", "keep=200"])
             .args(arguments_for(layer))
             .arg("--")
@@ -45,7 +45,7 @@ impl Installed {
         installed
     }
 
-    /// Replaces the program by a new file, as a package does.
+    /// Replaces the program with a new file, as a package upgrade does.
     fn install(&self) {
         let beside = self.path.with_extension("new");
         copy_program(Path::new(env!("CARGO_BIN_EXE_fslab")), &beside);
@@ -64,7 +64,7 @@ impl Installed {
     }
 }
 
-/// Whether a process runs the file at a path.
+/// Returns whether a process runs the file at a path.
 fn is_running(process: Pid, path: &Path) -> bool {
     let running = fs::metadata(format!("/proc/{}/exe", process.as_raw_nonzero()));
     running.is_ok_and(|running| running.ino() == path.metadata().unwrap().ino())
@@ -103,7 +103,7 @@ fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
         unlinked.write_all_at(b"nameless", 0).unwrap();
         assert_eq!(unlinked.metadata().unwrap().len(), 8);
         drop(unlinked);
-        // Killed daemons are still replaced.
+        // After an upgrade, a killed daemon is still replaced.
         kill_process(processes(place).1.unwrap(), Signal::KILL).unwrap();
         fs::write(place.point.join("after"), b"after").unwrap();
         umount_whole(place);
@@ -128,7 +128,7 @@ fn upgrades_leave_no_descriptors_open() {
     let upgrade = || assert_eq!(installed.upgrade().0, 0);
     upgrade();
     let after_one = count();
-    // A few more are allowed, because a daemon opens some descriptors for its threads later.
+    // A few more descriptors are allowed, because a daemon opens some for its threads later.
     (0..12).for_each(|_| upgrade());
     soon("the number of descriptors does not grow with each upgrade", || count() <= after_one + 6);
     installed.place.umount();
@@ -154,7 +154,7 @@ fn failed_upgrade_keeps_the_running_program() {
         assert!(said.contains(part) && said.contains("was not upgraded"), "{said}");
         assert_eq!(processes(place), before);
     }
-    // This program reports success, but can't run as a supervisor.
+    // This program passes the check, but can't run as a supervisor.
     installed.install_script("#!/bin/sh\nexit 0\n", 0o755);
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
@@ -173,8 +173,8 @@ fn failed_upgrade_keeps_the_running_program() {
     place.umount();
 }
 
-/// The signal arrives while the daemon of an ended mount still writes back. The daemon continues,
-/// and nothing is mounted again.
+/// The signal for an upgrade arrives while the daemon of an ended mount still writes back data.
+/// That daemon continues, and nothing is mounted again.
 #[test]
 fn upgrade_signal_does_not_replace_an_ending_daemon() {
     require_mounting!();
@@ -186,7 +186,7 @@ fn upgrade_signal_does_not_replace_an_ending_daemon() {
     let point = place.point.clone();
     let unmounting = std::thread::spawn(move || run(&["umount", point.to_str().unwrap()]));
     soon("the mount is unmounted", || !is_mounted(&place.point));
-    // The supervisor notices the end of the connection a moment later.
+    // A moment later, the supervisor notices that the connection has ended.
     std::thread::sleep(std::time::Duration::from_millis(500));
     kill_process(supervisor, Signal::USR2).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));

@@ -13,7 +13,7 @@ use crate::{environment, process};
 /// needs.
 const INCLUDED: &str = "systemd,zstd,linux-libc-dev";
 
-/// Maximum age of an archive. An older one is made again, so that runs need not install many
+/// Maximum age of an archive. An older one is replaced, so that a run need not install many
 /// security updates.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -56,7 +56,7 @@ fn codename() -> Result<String> {
     Ok(value.trim_matches('"').to_owned())
 }
 
-/// Returns the lines of sources.list for the sources of Debian that apt uses on this machine.
+/// Returns the Debian sources that apt uses on this machine, as lines of sources.list.
 fn sources(codename: &str) -> Result<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(ORIGIN)\t$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)"]);

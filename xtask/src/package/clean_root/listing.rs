@@ -1,4 +1,4 @@
-//! The list of files below a root directory, and the difference of two lists.
+//! The list of files below a root directory, and the differences between two lists.
 
 use std::collections::BTreeMap;
 use std::path::Path;

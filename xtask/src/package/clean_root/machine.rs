@@ -1,5 +1,5 @@
-//! A Debian in namespaces of this machine, with systemd as its first process. Its processes, mounts
-//! and files are removed on drop.
+//! A Debian system in namespaces of this machine, with systemd as its first process. Its processes,
+//! mounts and files are removed on drop.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::process::{self, Background};
 
 const BOOT: &str = include_str!("boot.sh");
 
-/// Time limit of steps that take a second on an idle machine.
+/// Time limit of steps that need about a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,7 +26,7 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 /// The ordinary user.
 pub const USER: &str = "user";
 
-/// A running Debian. The fields are dropped in this order.
+/// A running Debian system. The fields are dropped in this order.
 pub struct Machine {
     first: Background,
     /// The process ID of systemd outside the namespaces.
@@ -64,7 +64,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Returns the path of the machine's root directory on the host. The machine's own mounts don't
+    /// Returns the path of the root directory on the host. Mounts made inside the namespaces don't
     /// appear there.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
@@ -77,8 +77,7 @@ impl Machine {
         command
     }
 
-    /// Makes a command that runs a file with a script for bash as the ordinary user, in the user's
-    /// home.
+    /// Makes a command that runs a bash script file as the ordinary user, in the user's home.
     pub fn users_file(&self, file: &str) -> Command {
         let mut command = self.enter(&[PATH, &format!("HOME=/home/{USER}")]);
         let script = r#"cd "$HOME" && exec bash "$0""#;
@@ -105,8 +104,8 @@ impl Machine {
         command
     }
 
-    /// Waits until the first process is systemd. Before that, its root directory is that of the
-    /// host.
+    /// Waits until systemd is running. Before that, the first process still has the host's root
+    /// directory.
     fn wait_for_systemd(&mut self) -> Result<String> {
         let outer = self.first.pid().as_raw_nonzero();
         let children = format!("/proc/{outer}/task/{outer}/children");
@@ -143,7 +142,7 @@ impl Machine {
     }
 }
 
-/// Runs a command. An error also contains the standard output, because apt prints the reason there.
+/// Runs a command. An error message contains its standard output too, where apt prints the reason.
 fn succeed(command: &mut Command) -> Result<String> {
     let ended = process::output(command)?;
     if ended.status.success() {
@@ -155,14 +154,14 @@ fn succeed(command: &mut Command) -> Result<String> {
     bail!("{}: {}", ended.status, said[said.len().saturating_sub(LINES_SHOWN)..].join("\n"))
 }
 
-/// Returns the mount point of the hierarchy in which systemd keeps its control groups.
+/// Returns the mount point of the cgroup hierarchy that systemd uses.
 fn hierarchy() -> Result<&'static Path> {
     let all = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup"].map(Path::new);
     let found = all.into_iter().find(|path| path.join("cgroup.procs").exists());
     found.context("there are no control groups for systemd below /sys/fs/cgroup")
 }
 
-/// A control group. Dropping it removes it, after its processes have ended.
+/// A control group. It is removed on drop, after its processes have ended.
 struct Group(PathBuf);
 
 impl Group {

@@ -1,6 +1,6 @@
 //! Licence expressions, as in manifests: `MIT OR (Apache-2.0 WITH X AND BSD-2-Clause)`.
 
-/// Whether the allowed licences satisfy the expression; `None` if the text is not an expression.
+/// Returns whether the allowed licences satisfy the expression; `None` if the text is not one.
 pub fn holds(text: &str, allows: &dyn Fn(&str) -> bool) -> Option<bool> {
     let spaced = text.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();

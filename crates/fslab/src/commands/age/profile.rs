@@ -12,9 +12,9 @@ use fslab_vfs::Size;
 use crate::commands::candidates;
 use crate::units::bytes;
 
-/// Owner of the files in a generated workload. It is fixed, so that the same command makes the same
-/// workload file for every user. If a user other than root replays it, all files belong to that
-/// user.
+/// Owner of the files in a generated workload. It is fixed, so the same command makes the same
+/// workload file for every user. If a user other than root replays the workload, all files belong
+/// to that user.
 const OWNER: (u32, u32) = (0, 0);
 
 /// Arguments of `fslab age profile`.

@@ -1,5 +1,5 @@
-//! Converts a trace recorded by `fslab mount -l trace` to workload operations, for
-//! [`fslab_age::derive::Days`]. Only files that were created while the trace was recorded are
+//! Converts a trace, recorded by `fslab mount -l trace`, to the operations of a workload, for
+//! [`fslab_age::derive::Days`]. Only operations on files that were created during the trace are
 //! converted.
 
 use std::collections::HashMap;
@@ -22,12 +22,12 @@ pub(super) fn days_of(path: &Path) -> Result<Days> {
     for record in Reader::open(path)? {
         operations.extend(names.operation(&record?));
     }
-    // Records are written when operations end, so their start times may be out of order.
+    // Records are written when operations end, so they may not be in the order of start times.
     operations.sort_by_key(|operation| operation.time_ns);
     Days::of(operations.into_iter().map(Ok)).with_context(shown)
 }
 
-/// Inodes by directory and name, for files that were created while the trace was recorded.
+/// The inodes of files that were created during the trace, by directory and name.
 #[derive(Default)]
 struct Names {
     inodes: HashMap<(u64, Vec<u8>), u64>,

@@ -152,7 +152,8 @@ impl Args {
         let done = match (&self.checkpoint, &checkpoint) {
             (Some(path), Some(checkpoint)) => {
                 checkpoint.check(path, &settings)?;
-                // On an empty target, the replay starts from the beginning even with a checkpoint.
+                // On an empty target, the replay starts from the beginning and ignores the
+                // checkpoint.
                 let is_begun = count_entries(&*target)? > 0;
                 if is_begun { checkpoint.replayed.operations } else { 0 }
             }
@@ -263,7 +264,7 @@ pub(super) fn sync_every_ns(hours: f64) -> Result<u64> {
     bail_as!(BadInput, "--sync-every must be greater than 0 hours")
 }
 
-/// Shows the progress, collects scores, and checks for signals.
+/// Shows the progress, records scores, and checks for signals.
 pub(super) struct Watcher {
     pub bar: ProgressBar,
     stop: Interrupt,

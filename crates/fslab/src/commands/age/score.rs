@@ -108,7 +108,7 @@ pub(super) struct Directory {
 }
 
 impl Place {
-    /// Returns the place in which the files of a leaf are scored.
+    /// Returns the target for scoring the files of a leaf.
     pub fn of_leaf(leaf: &Leaf, file_system: &Arc<dyn FileSystem>) -> Self {
         match leaf {
             Leaf::Directory(path) => {

@@ -98,7 +98,7 @@ impl Args {
 }
 
 struct Summary {
-    /// The files and directories at the end.
+    /// The files and directories that exist at the end of the workload.
     population: Population,
     /// Operations of each kind.
     counts: [u64; OperationKind::ALL.len()],
@@ -107,7 +107,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// Reads a workload; `look` receives each operation before it is applied.
+    /// Reads a workload. `look` receives each operation and its index, before it is applied.
     fn of(reader: WorkloadReader, mut look: impl FnMut(usize, &Operation)) -> Result<Self> {
         let mut population = Population::default();
         let (mut counts, mut written) = ([0; OperationKind::ALL.len()], 0);
@@ -127,7 +127,7 @@ impl Summary {
 /// Returns a line that describes what replaying a workload would do.
 ///
 /// # Errors
-/// The workload is damaged.
+/// Fails if the workload is damaged.
 pub(super) fn extent(reader: WorkloadReader) -> Result<String> {
     let Summary { population, written, .. } = Summary::of(reader, |_, _| {})?;
     Ok(totals(&population, written))
@@ -148,7 +148,7 @@ fn final_bytes(population: &Population) -> u64 {
     population.members().map(|(_, member)| member.size).sum()
 }
 
-/// Formats an operation for people: its day, its kind, and its parameters.
+/// Formats an operation as readable text: its day, its kind, and its parameters.
 fn line(operation: &Operation) -> String {
     let Operation { time_ns, kind, file, directory, offset, length, mode, uid, gid, .. } =
         operation;

@@ -139,7 +139,8 @@ impl Args {
         Ok(())
     }
 
-    /// Returns the bytes by which the volume is larger than the workload specifies.
+    /// Returns the bytes by which the volume is larger than in the workload. In a volume without
+    /// fragments, small files need this additional space.
     fn saved(&self, source: &Source) -> Result<u64> {
         let default = if self.paper { PAPER_FRAGMENT } else { 0 };
         let size = NonZeroU32::new(self.fragment_size.unwrap_or(default));
@@ -214,7 +215,7 @@ impl Args {
     }
 }
 
-/// Returns the policies that a word stands for.
+/// Returns the policies that an argument selects: one by its name, or `all`.
 fn parse_policies(text: &str) -> Result<&'static [PolicySpec], String> {
     if text == "all" { Ok(POLICIES) } else { parse_policy(text).map(std::slice::from_ref) }
 }

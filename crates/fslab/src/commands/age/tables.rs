@@ -17,7 +17,7 @@ use crate::units::{bytes, counted, duration};
 pub(super) struct Row {
     pub variant: Variant,
     pub aged: Aged,
-    /// Bytes by which the volume is larger than the workload specifies.
+    /// Bytes by which the volume is larger than in the workload.
     pub enlarged_bytes: u64,
     pub sequential: Option<Sequential>,
     pub took: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Row {
 pub(super) struct Sequential {
     pub empty: Vec<BySize>,
     pub aged: Vec<BySize>,
-    /// How the blocks of one file are allocated on the empty volume.
+    /// The point at which a growing file leaves its first block group, on the empty volume.
     pub first_switch: FirstSwitch,
 }
 
@@ -86,11 +86,11 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
     }
 }
 
-/// A figure of the results: its name and its formatting function.
+/// A row of a table of results: its name, and the function that formats the value of a result.
 pub(super) type Figure<T> = (&'static str, fn(&T) -> String);
 
-/// Prints figures, with one column for each result. On request it adds two columns with the paper's
-/// figures.
+/// Prints figures with one column for each result. With `paper`, adds two columns with the figures
+/// from the paper.
 pub(super) fn print_figures<T>(names: &[String], rows: &[T], figures: &[Figure<T>], paper: bool) {
     let mut head = vec![""];
     head.extend(names.iter().map(String::as_str));

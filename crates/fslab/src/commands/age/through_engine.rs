@@ -17,7 +17,7 @@ use crate::units::{bytes, duration};
 pub(super) struct Task<'a> {
     pub source: &'a Source,
     pub settings: Settings,
-    /// Bytes by which the volume is larger than the workload specifies.
+    /// Bytes by which the volume is larger than in the workload.
     pub enlarged_bytes: u64,
     pub disk: &'static Disk,
     /// Whether to run the sequential benchmark of Smith and Seltzer's slides (1997) too.
@@ -49,7 +49,7 @@ impl Task<'_> {
         let empty = self.sequential.then(|| empty.sequential()).transpose()?;
         let mut population = Population::default();
         aged.age(self.source.operations()?.inspect(|operation| {
-            // If the workload is inconsistent, `age` fails with the same error.
+            // If the workload is inconsistent, `age` itself fails with the same error.
             if let Ok(operation) = operation {
                 let _same_error = population.apply(operation);
             }

@@ -1,10 +1,11 @@
 //! `fslab age verify-method`: tests the ageing method on file systems of the kernel, as Smith and
 //! Seltzer (1997) did.
 //!
-//! A tree on a kernel file system is changed in rounds, with a snapshot after each. A workload is
-//! derived from the snapshots and replayed on a second file system. The layouts of both are then
-//! compared. Files that are created and removed within one round are in no snapshot. They are drawn
-//! from two weeks of another workload; the paper draws them from two weeks of another server.
+//! Operations of a profile change a tree on a kernel file system in rounds, with a snapshot after
+//! each round. A workload is derived from the snapshots and replayed on a second file system. Then
+//! the layouts of both are compared. Files that are created and removed within one round are in no
+//! snapshot. Such files are drawn from two weeks of another workload; the paper draws them from two
+//! weeks of another server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Number of syncs per round, on both file systems.
 const SYNCS_A_ROUND: u64 = 24;
 
-/// Number of recorded days from which the files that live less than a day are drawn.
+/// Number of recorded days. Files that live for less than a day are drawn from these days.
 const RECORDED_DAYS: u32 = 14;
 
 /// Threads for snapshots and scores.
@@ -72,16 +73,16 @@ pub struct Args {
     json: bool,
 }
 
-/// One of the two file systems, with its snapshots.
+/// One of the two file systems (changed directly, or aged by the workload), with its snapshots.
 struct Side {
     ground: Ground,
     snapshots: Vec<PathBuf>,
-    /// When the file system was made and when each snapshot was taken, in nanoseconds since 1970.
+    /// The time when the file system was made, then the time of each snapshot; in ns since 1970.
     times: Vec<i64>,
     directory: PathBuf,
 }
 
-/// Layout scores of one file system: of each snapshot, and of all files at the end.
+/// Layout scores of one file system: one for each snapshot, and one for all files at the end.
 struct Layouts {
     over_time: Vec<f64>,
     score: Score,
@@ -150,7 +151,7 @@ impl Args {
         Ok(Side { ground, snapshots: Vec::new(), times: vec![now_ns()], directory })
     }
 
-    /// Changes the first tree as the profile specifies, with a snapshot at the end of each day.
+    /// Changes the first tree by the operations of the profile, with a snapshot after each day.
     fn change(&self, side: &mut Side, seed: u64) -> Result<()> {
         let operations = self.chosen(self.rounds, seed).generator(&self.profile)?;
         let target = std::sync::Arc::clone(&side.ground.file_system);
@@ -159,7 +160,7 @@ impl Args {
         Ok(())
     }
 
-    /// Returns the profile with the chosen size and utilisation, for this many days.
+    /// Returns the chosen profile with the requested size and utilisation, for this many days.
     fn chosen(&self, days: u32, seed: u64) -> Chosen {
         Chosen {
             volume: Some(self.volume),
@@ -171,15 +172,15 @@ impl Args {
         }
     }
 
-    /// Returns the days from which short-lived files are drawn: days of the same profile with
-    /// another seed.
+    /// Returns the days from which short-lived files are drawn. They are generated from the same
+    /// profile with another seed.
     fn recorded_days(&self, seed: u64) -> Result<Days> {
         let chosen = self.chosen(RECORDED_DAYS, seed.wrapping_add(1));
         Ok(Days::of(chosen.generator(&self.profile)?)?)
     }
 
-    /// Replays the workload on the second file system. Takes a snapshot at the time of each
-    /// snapshot of the first one.
+    /// Replays the workload on the second file system. Takes a snapshot at each time at which the
+    /// first file system had one.
     fn age(&self, side: &mut Side, real: &[PathBuf], workload: &Path) -> Result<()> {
         let taken =
             |path: &PathBuf| -> Result<i64> { Ok(SnapshotReader::open(path)?.taken().taken_ns) };
@@ -311,7 +312,7 @@ impl Side {
         Ok(())
     }
 
-    /// Rewrites all times in the snapshots as if each round had lasted one day, as in the profile.
+    /// Changes all times in the snapshots as if each round had taken one day, as in the profile.
     fn stretch(&self) -> Result<()> {
         for (round, path) in (1..).zip(&self.snapshots) {
             let reader = SnapshotReader::open(path)?;
@@ -331,7 +332,7 @@ impl Side {
         Ok(())
     }
 
-    /// Converts a time of a round to the stretched time. Returns an unknown time (0) unchanged.
+    /// Converts a time within a round to the stretched time. An unknown time (0) stays 0.
     fn stretched(&self, time_ns: i64) -> i64 {
         if time_ns == 0 {
             return 0;

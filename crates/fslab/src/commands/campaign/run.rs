@@ -61,13 +61,12 @@ impl Args {
 }
 
 impl Way {
-    /// Returns these options with `wait` set, so that a share waits while its host runs another
-    /// one.
+    /// Returns these options with `wait` set. A share then waits while its host runs another share.
     pub fn waiting(&self) -> Self {
         Self { wait: true, ..self.clone() }
     }
 
-    /// Returns these options for another process, with absolute paths.
+    /// Returns these options as arguments for another process, with absolute paths.
     pub fn options(&self) -> Result<Vec<String>> {
         let mut options = Vec::new();
         let mut add = |option: &str, path: &Path| {
@@ -116,7 +115,8 @@ impl Way {
         if !self.other_build {
             campaign.check_program(&program)?;
         }
-        // The lock is taken first, because reading the inputs would disturb a running share.
+        // The lock is taken before the inputs are read, because reading would disturb a running
+        // share.
         let lock = HostLock::take(self.lock.as_deref(), self.wait.then_some(interrupt))?;
         report_leftovers(&self.work_dir)?;
         let run = ShareRun {

@@ -76,8 +76,8 @@ impl Args {
     }
 
     fn submit(&self, campaign: &Campaign) -> Result<()> {
-        // Slurm may start several shares on one host at the same time, so each share waits until no
-        // other is running there.
+        // Slurm may start several shares on one host at the same time. Each share then waits until
+        // no other share is running there.
         let slurm = Slurm {
             shares: self.shares,
             program: std::env::current_exe().context("can't find this program")?,

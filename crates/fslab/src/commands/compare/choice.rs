@@ -1,4 +1,4 @@
-//! The options that select a part of a plan, and their check when a comparison is resumed.
+//! The options that select a part of a plan. A resumed comparison must have the same options.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::{Args, quoted};
 /// Default maximum number of repeats of a block with interference.
 pub const DEFAULT_RERUNS: u32 = 1;
 
-/// The options of a choice: the name of each, and its full text if it is given.
+/// The options of a choice. Each has its name and, if it was given, its full text.
 type Options = [(&'static str, Option<String>); 7];
 
-/// Returns the choice that a resumed comparison was started with.
+/// Returns the choice with which a resumed comparison was started.
 ///
 /// # Errors
-/// Fails if an option differs from this choice.
+/// Fails if an option on the command line differs from this choice.
 pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choice> {
     let kept = options(
         &begun.cells,
@@ -118,7 +118,7 @@ impl Args {
         }
     }
 
-    /// Returns the options of the choice, as they were given.
+    /// Returns the options of the choice as text for a command line.
     pub(super) fn chosen(&self) -> Vec<String> {
         let options =
             options(&self.cells(), self.reruns, self.work_dir.as_deref(), &self.recordings());

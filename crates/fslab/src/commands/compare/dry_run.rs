@@ -132,7 +132,7 @@ fn covered(over: &Over) -> String {
     }
 }
 
-/// Returns the target and workload of every run in the minimum number of rounds.
+/// Returns the target and the workload of every run, for the minimum number of rounds.
 fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     let mut runs = Vec::new();
     for round in 0..plan.rounds {
@@ -148,8 +148,8 @@ fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     runs
 }
 
-/// Returns the number of runs in the minimum number of rounds, including those of the second copy
-/// of the baseline.
+/// Returns the number of runs for the minimum number of rounds. It includes the runs of the second
+/// copy of the baseline.
 fn runs_in_all(plan: &Plan) -> usize {
     let in_a_block = plan.targets.len() + usize::from(plan.second_copy().is_some());
     plan.rounds as usize * in_a_block * plan.workloads.len()

@@ -1,7 +1,8 @@
-//! Estimates the duration of a comparison from the durations of earlier runs on this machine. A
-//! file in the cache folder contains them.
+//! Estimates the duration of a comparison. The durations of earlier runs on this machine are in a
+//! file in the cache folder.
 //!
-//! If this file can't be read or written, only the estimate is affected.
+//! If this file can't be read or written, the comparison still runs and only the estimate is
+//! affected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +12,7 @@ use fslab_compare::Plan;
 use fslab_report::sample::{self, Record};
 use serde::{Deserialize, Serialize};
 
-/// Seconds of a run, by a key for its target and workload.
+/// The durations of runs in seconds. The key is made from the target and the workload.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Durations {
     seconds: BTreeMap<String, f64>,
@@ -59,7 +60,7 @@ pub(super) fn remember(samples: &Path, plan: &Plan) {
     }
 }
 
-/// Returns the key of a run: the target and the workload as in the plan, with the size of images.
+/// Returns the key of a run: the target and the workload as in the plan, and the image size.
 fn key(plan: &Plan, target: &str, workload: &str) -> Option<String> {
     let target = plan.targets.iter().find(|known| known.name == target)?;
     let workload = plan.workloads.iter().find(|known| known.label == workload)?;

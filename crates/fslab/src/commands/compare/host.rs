@@ -1,4 +1,4 @@
-//! Mounts layers for `fslab-compare`, by calling this binary.
+//! Mounts layers for `fslab-compare` by running this binary.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,7 +13,7 @@ use fslab_vfs::FileSystem;
 
 use crate::{layers, leaves};
 
-/// This binary, which is called again for every mount.
+/// The path of this binary, which is run again for every mount.
 pub struct Binary {
     path: PathBuf,
 }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::Binary;
 
-    /// Returns the layers of a target, from its list or from a command that calls this program.
+    /// Returns the layers of a target: from its list, or from a mount command that runs fslab.
     fn layers(kind: &TargetKind) -> Vec<String> {
         match kind {
             TargetKind::Image { over: Over::Layers(layers), .. } => layers.clone(),
@@ -103,7 +103,8 @@ mod tests {
         }
     }
 
-    /// Without this test, a wrong option would show up as a missing target, hours later.
+    /// Without this test, a wrong option in a plan would only show up hours later, as a target that
+    /// failed.
     #[test]
     fn the_stacks_of_all_plans_can_be_built() {
         let directory = Path::new("../../plans");

@@ -1,5 +1,5 @@
-//! Writes a plan for this machine. Targets that are possible here are compared; the others become
-//! comments with the reason.
+//! Writes a plan for this machine. It contains the targets that can run here. The other targets are
+//! comments in the plan, with the reason.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -78,8 +78,8 @@ impl Machine {
         }
     }
 
-    /// Returns the reason why a target on an image is impossible here, if there is one. It ignores
-    /// whether the kernel lists the file system, because the mount may load a module.
+    /// Returns the reason why a target on an image can't run here, if there is one. A missing entry
+    /// in the kernel's list of file systems is no reason, because the mount may load a module.
     fn lacks(&self, (_, program, fuse, _): &Candidate) -> Option<String> {
         match self.lacks_images() {
             Some(why) => Some(why.to_owned()),
@@ -119,7 +119,7 @@ fn plan(machine: &Machine) -> String {
     format!("{}\n{}\n{}", head(machine), targets.join("\n"), workloads(machine))
 }
 
-/// Returns a target, or a comment if there is a reason to leave it out.
+/// Returns the text of a target. If there is a reason to leave it out, the text is a comment.
 fn target(name: &str, body: &str, lacks: Option<String>) -> String {
     let text = format!("[[target]]\nname = \"{name}\"\n{body}");
     let Some(why) = lacks else { return text };
@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(names, expected, "{text}");
     }
 
-    /// Targets that are possible on a machine are in the plan. Others are comments with the reason.
-    /// The plan parses in both cases.
+    /// A plan contains the targets that can run on a machine, and the other targets as comments
+    /// with the reason. Every generated plan parses.
     #[test]
     fn generated_plan_contains_only_targets_that_can_run() {
         check(

@@ -1,4 +1,4 @@
-//! Chooses a directory in memory for the images of quick comparisons. A disk would add its own
+//! Chooses a directory in memory for the images of quick comparisons, because a disk would add
 //! noise.
 
 use std::path::{Path, PathBuf};
@@ -12,8 +12,7 @@ const DIRECTORY: &str = "/dev/shm";
 /// `f_type` of tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Memory must have room for this many times the size of an image, because a new image, an aged
-/// image and the page cache need it.
+/// Memory must have room for this many images: a new image, an aged image, and the page cache.
 const IMAGES: u64 = 3;
 
 /// Returns the directory for images in memory and a remark for the report. Returns `None` if the

@@ -1,4 +1,4 @@
-//! The progress of a comparison: a bar on a terminal, otherwise a line every ten seconds.
+//! The progress of a comparison: a bar on a terminal, or else a line every ten seconds.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub struct Progress {
     bar: ProgressBar,
     begun: Instant,
     shown: Instant,
-    /// No round begins later than this after the start.
+    /// The time since the start after which no round begins.
     limit: Option<Duration>,
 }
 

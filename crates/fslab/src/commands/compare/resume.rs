@@ -35,7 +35,7 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
         plan = plan.with_command(first.workload_command.clone());
     }
     plan = plan.erasing(&args.erase);
-    // The last session determines the rounds, because it may have requested more.
+    // The number of rounds is that of the last session, which may have requested more rounds.
     let last = sample::sessions(&records).next_back().unwrap_or(first);
     (plan.rounds, plan.rounds_max) = (last.rounds, last.rounds_max);
     args.set_rounds(&mut plan);

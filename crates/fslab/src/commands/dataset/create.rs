@@ -37,7 +37,7 @@ impl Args {
     /// Writes the data set.
     pub fn run(self) -> Result<()> {
         let start = Instant::now();
-        // All parts are open at the same time.
+        // The files of all parts are open at the same time.
         runtime::raise_descriptor_limit();
         let manifest = write(&self.source, &self.output, self.parts.into())?;
         print(&manifest, start, self.json);
@@ -71,7 +71,7 @@ fn write(source: &Path, output: &Path, parts: usize) -> Result<Manifest> {
     }
 }
 
-/// Whether a file begins like Parquet.
+/// Returns whether a file begins like a Parquet file.
 fn is_parquet(path: &Path) -> Result<bool> {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut start));

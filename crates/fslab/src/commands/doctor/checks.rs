@@ -1,5 +1,5 @@
-//! The checks of `fslab doctor`. If possible, a check tries a feature instead of deriving it from
-//! the kernel version.
+//! The checks of `fslab doctor`. If possible, a check uses a feature, instead of deriving its
+//! support from the kernel version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,8 +107,8 @@ fn trial_mount() -> (Finding, Option<Granted>) {
     }
 }
 
-/// Mounts and unmounts a temporary directory. Signals are deferred until the unmount, because a
-/// signal before it would leave the mount behind.
+/// Mounts and unmounts a temporary directory. Signals are deferred until the unmount, because an
+/// earlier signal would leave the mount behind.
 fn mounted(options: &MountOptions) -> Result<Granted> {
     while_deferred(|| {
         let scratch = tempfile::tempdir().context("can't make a temporary directory")?;
@@ -147,7 +147,7 @@ fn of_granted(granted: &Granted) -> [Finding; 2] {
     [make(Part::Speed, "passthrough", passthrough), make(Part::Mounts, "id-mapped mounts", id_maps)]
 }
 
-/// Whether the kernel grants id maps to a mount that asks for them.
+/// Returns whether the kernel grants id maps to a mount that requests them.
 fn wants_id_maps() -> bool {
     let options = MountOptions { id_maps: true, ..MountOptions::default() };
     mounted(&options).is_ok_and(|granted| granted.id_maps())
@@ -249,7 +249,7 @@ fn bounded_memory() -> Finding {
     }
 }
 
-/// Checks for programs that some workloads and targets need.
+/// Checks for the programs that only some workloads and targets need.
 fn optional_tools() -> Vec<Finding> {
     let check = |name: &'static str| match program(name) {
         Some(path) => finding(Part::Comparisons, name, State::Yes, path.display().to_string()),

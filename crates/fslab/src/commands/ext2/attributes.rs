@@ -17,7 +17,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Sets these attributes on a file. The owner is set first, because a change of owner clears
+    /// Sets these attributes on a file. The owner is set first: a later change of owner would clear
     /// the set-id bits.
     pub fn give_to(&self, target: &dyn FileSystem, request: &Request, ino: Ino) -> Result<()> {
         if let Some((uid, gid)) = self.owner {

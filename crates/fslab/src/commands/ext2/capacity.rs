@@ -1,7 +1,7 @@
 //! `fslab ext2 capacity`: counts the names that fit into the index of a directory.
 //!
-//! The engine makes only the directory, in memory. An index with one level corresponds to the first
-//! prototype of Phillips (2001).
+//! The engine makes only the directory, in memory, and no file system. An index with one level
+//! corresponds to the first prototype of Phillips (2001).
 
 use anyhow::{Result, bail, ensure};
 use fslab_ext2::dir::{
@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Maximum length of the prefix in bytes. The rest of the name is for the number.
+/// Maximum length of the prefix in bytes. The number follows it in the name.
 const PREFIX_MOST: usize = 200;
 
 fn prefix(text: &str) -> Result<String, String> {
@@ -61,7 +61,7 @@ fn block_size(text: &str) -> Result<BlockSize, String> {
 struct Full {
     names: u64,
     leaves: u64,
-    /// Bytes for names in all leaves, and how many of them are used.
+    /// Size of all leaves without their overhead, in bytes, and the part of it that names use.
     bytes: u64,
     used: u64,
 }
@@ -127,8 +127,8 @@ mod tests {
         Args { levels, hash, block_size: block_size(bytes).unwrap(), prefix, json: false }
     }
 
-    /// The root has room for 508 leaves of 4 KiB. A leaf has room for 256 names of 16 bytes, and is
-    /// half full right after a split.
+    /// The root has room for 508 leaves of 4 KiB. A leaf has room for 256 names of 16 bytes; right
+    /// after a split, it is half full. So the number of names is between 508 x 128 and 508 x 256.
     #[test]
     fn one_level_index_is_full_when_its_root_is_full() {
         let full = args(1, "4096").fill().unwrap();

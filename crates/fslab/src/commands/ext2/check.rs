@@ -51,7 +51,7 @@ fn as_json(report: &Report) -> Value {
     })
 }
 
-/// Converts a finding to JSON: the stable name of its kind, and a sentence.
+/// Converts a finding to JSON: a stable code for its kind, and a sentence.
 pub(super) fn as_finding(finding: &Finding) -> Value {
     json!({
         "code": finding.problem.code(),

@@ -77,7 +77,7 @@ fn attr_as_json(attr: &Attr) -> Value {
     })
 }
 
-/// Returns the inode number in the image. The root directory is inode 1 in the engine and inode 2
+/// Returns the inode number in the image. The root directory is inode 1 for the engine and inode 2
 /// in ext2.
 fn inode_number(attr: &Attr) -> u64 {
     if attr.ino == Ino::ROOT { 2 } else { attr.ino.0 }
@@ -233,7 +233,7 @@ impl PutArgs {
         let mode = source.metadata().with_context(|| shown.clone())?.permissions().mode();
         let image = Image::write(&self.image)?;
         let answer = put(&image, &mut source, mode & 0o777, &self.path);
-        // The image is closed even after a failure, so that it is left consistent.
+        // Close the image even after a failure, which leaves it consistent.
         let closed = image.close();
         answer.with_context(|| format!("can't copy {shown} to {}", self.path.display()))?;
         closed

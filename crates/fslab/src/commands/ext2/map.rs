@@ -7,14 +7,14 @@ use fslab_vfs::Extent;
 const METADATA: &str = "#444";
 const OTHER: &str = "#aaa";
 
-/// Adjacent blocks of one colour.
+/// Adjacent blocks that are drawn in one colour.
 struct Run {
     start: u32,
     end: u32,
     colour: String,
 }
 
-/// The blocks of files.
+/// The blocks of the files that were added.
 #[derive(Default)]
 pub(super) struct Map {
     runs: Vec<Run>,
@@ -22,7 +22,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Adds a file with its own colour.
+    /// Adds a file, in a colour of its own.
     pub(super) fn add(&mut self, extents: &[Extent], block: u64) {
         // Steps of the golden angle make the hues of successive files as different as possible.
         let hue = f64::from(self.files) * 137.508 % 360.0;
@@ -56,7 +56,7 @@ impl Map {
     }
 }
 
-/// Returns the part of a run that lies in a group, as a stripe of the picture.
+/// Returns the part of a run in one block group, as a stripe of the picture.
 fn stripe(geometry: &Geometry, group: GroupNo, run: &Run) -> Stripe {
     let start = geometry.first_block(group).0;
     let share = |block: u32| f64::from(block - start) / f64::from(geometry.blocks_per_group);
@@ -65,8 +65,8 @@ fn stripe(geometry: &Geometry, group: GroupNo, run: &Run) -> Stripe {
     Stripe { row: group.0, from: share(run.start.max(start)), to: share(end), colour }
 }
 
-/// Returns the runs of used blocks in a group, in the colours of metadata and of other blocks.
-/// Files are drawn over them.
+/// Returns the runs of used blocks in a group. Metadata has one colour, and all other blocks have
+/// another. The runs of files are drawn over them.
 fn used(ext2: &Ext2, no: GroupNo) -> anyhow::Result<Vec<Run>> {
     let geometry = *ext2.superblock().geometry();
     let group = ext2.groups()[no.0 as usize];

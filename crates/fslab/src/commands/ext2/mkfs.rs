@@ -110,8 +110,8 @@ impl Args {
     fn make(&self, options: &MkfsOptions) -> Result<()> {
         let shown = self.image.display();
         let size = self.new_size()?;
-        // The image is locked before its length changes, so that no other process uses it during
-        // the change.
+        // The image is locked before its length changes, so that no other process uses it
+        // meanwhile.
         let image = match size {
             Some(_) => LockedImage::open_or_create(&self.image)?,
             None => LockedImage::open(&self.image, false)?,
@@ -120,7 +120,7 @@ impl Args {
         if made.is_ok() || !image.is_new() {
             return made;
         }
-        // The lock is still held, so this is the file that was created above.
+        // The lock is still held, so this path still refers to the file that was created above.
         match std::fs::remove_file(&self.image) {
             Ok(()) => made,
             Err(removal) => made.with_context(|| format!("can't remove {shown}: {removal}")),
@@ -145,7 +145,7 @@ impl Args {
         let shown = || format!("{}, {}", self.image.display(), Size::of(device.size()));
         let old = signatures_of(&device).with_context(shown)?;
         mkfs(&device, options).with_context(shown)?;
-        // Old signatures are wiped, because tools would detect the old format as well as ext2.
+        // Old signatures are wiped, or tools would detect the old format in addition to ext2.
         wipe_signatures(&device, &old).with_context(shown)
     }
 
@@ -236,7 +236,7 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     }
 }
 
-/// Refuses an image in which wipefs(8) would find the signature of another format.
+/// Refuses an image that contains the signature of another format, as wipefs(8) would find it.
 fn refuse_other_formats(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     let shown = image.display();
     let found = signatures_of(device).with_context(|| shown.to_string())?;
@@ -244,7 +244,7 @@ fn refuse_other_formats(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     bail_as!(BadInput, "{shown} contains {name}; use --force to overwrite it")
 }
 
-/// Parses sixteen bytes written like a UUID; returns random bytes if no text is given.
+/// Parses a UUID, with or without hyphens. Returns a random one if no text is given.
 pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     let Some(text) = text else {

@@ -15,15 +15,15 @@ use crate::leaves::open_device;
 /// Size of a page, in bytes. The temporary file contains whole pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// An image with the changes made to it. Beyond the end of the image, the device contains zeros.
+/// An image and the changes to it. Reads beyond the end of the image return zeros.
 pub struct Rehearsal<D> {
     image: D,
     size: u64,
     changed: RwLock<Changed>,
 }
 
-/// The changed pages, in an unnamed file, each at its offset in the image. They are not kept in
-/// memory, because shrinking a file system may move more data than fits in memory.
+/// The changed pages, in an unnamed file, each at its offset in the image. They are not in memory,
+/// because shrinking a file system may move more data than fits there.
 struct Changed {
     pages: BTreeSet<u64>,
     content: File,
@@ -31,7 +31,7 @@ struct Changed {
 
 impl Changed {
     fn nothing() -> Result<Self> {
-        // The default is not /tmp, which is often in memory.
+        // The default directory is not /tmp, which is often in memory.
         let directory = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
         let failed = || format!("can't make a temporary file in {}", directory.display());
         let content = tempfile::tempfile_in(&directory).with_context(failed)?;
@@ -39,11 +39,11 @@ impl Changed {
     }
 }
 
-/// Opens an image for a dry run. `size`, if given, is the size of the device instead of that of the
-/// image.
+/// Opens an image for a dry run. If `size` is given, the device has this size instead of the
+/// image's.
 ///
 /// # Errors
-/// The same errors as [`open_device`].
+/// Fails in the same cases as [`open_device`].
 pub fn open(image: &Path, size: Option<u64>) -> Result<Rehearsal<impl BlockDevice + use<>>> {
     let image = open_device(image, true)?;
     let size = size.unwrap_or(image.size());
@@ -71,8 +71,8 @@ impl<D: BlockDevice> Rehearsal<D> {
         if is_inside { Ok(()) } else { Err(Errno::INVAL.into()) }
     }
 
-    /// Changes a range of the device. `change` receives the part of the range in each page, and the
-    /// offset of the part within the range.
+    /// Changes a range of the device. The range is split by pages; `change` is called with each
+    /// part, and with its offset within the range.
     fn change(
         &self,
         offset: u64,

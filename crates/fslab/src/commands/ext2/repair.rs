@@ -1,4 +1,4 @@
-//! `fslab ext2 repair`: repairs those problems that can be repaired without losing data.
+//! `fslab ext2 repair`: repairs the problems that can be repaired without losing data.
 
 use std::path::PathBuf;
 use std::sync::Arc;

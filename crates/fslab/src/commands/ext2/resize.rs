@@ -50,7 +50,7 @@ impl Args {
         Ok(())
     }
 
-    /// Resizes a copy-on-write device over the image, so that all changes go to a temporary file.
+    /// Resizes a copy-on-write device over the image. All changes go to a temporary file.
     fn rehearse(&self) -> Result<Resized> {
         let present = open_device(&self.image, true)?.size();
         match self.size.map(|size| size.bytes()) {
@@ -72,7 +72,7 @@ impl Args {
         }
     }
 
-    /// Shrinks the file system, and then the file, if the image is a whole file.
+    /// Shrinks the file system and then, if the image is a whole file, the file.
     fn make_smaller(&self, image: &LockedImage<'_>, wanted: u64) -> Result<Resized> {
         let device: Arc<dyn BlockDevice> = Arc::new(image.device()?);
         let resized = shrink(&device, wanted)?;
@@ -82,8 +82,8 @@ impl Args {
         Ok(resized)
     }
 
-    /// Grows the file, if the image is a whole file, and then the file system. The file
-    /// gets its old length again if the file system did not grow.
+    /// Grows the file, if the image is a whole file, and then the file system. If the file system
+    /// did not grow, the file is shortened to its old length.
     fn make_larger(&self, image: &LockedImage<'_>, wanted: Option<u64>) -> Result<Resized> {
         let device = image.device()?;
         Superblock::read(&device)?.check_writable()?;
@@ -93,8 +93,8 @@ impl Args {
         }
         image.set_length(wanted)?;
         let grown = image.device().and_then(|device| Ok(grow(&device)?));
-        // Even if growing failed, the superblock may already describe the longer file, which must
-        // then keep its length.
+        // Even after a failure, the superblock may describe the larger file system. The file must
+        // then keep its new length.
         let fits_before = || Superblock::read(&device).is_ok();
         match grown {
             Err(error) if fits_before() => match image.set_length(device.size()) {

@@ -1,5 +1,5 @@
 //! Imports a tar archive into an image. Supports ustar, GNU and pax headers, as written by GNU tar,
-//! bsdtar and container tools. Writes nothing outside of the target directory, and follows no link.
+//! bsdtar and container tools. Writes only inside the target directory, and follows no link.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -36,8 +36,8 @@ pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Re
     let mut is_first = true;
     for entry in archive.entries().context("can't read the archive")? {
         let mut entry = match entry {
-            // Of all errors, only those of the tar library have an inner error. Such an error means
-            // that the bytes are not an archive.
+            // Only errors of the tar library have an inner error. At the first entry, such an error
+            // means that the bytes are not an archive.
             Err(error) if is_first && error.get_ref().is_some() => return Err(not_an_archive()),
             entry => entry.context("the archive is damaged or cut off")?,
         };
@@ -53,8 +53,8 @@ struct Unpacker<'a> {
     root: Ino,
     request: Request,
     keep_owner: bool,
-    /// Inodes of files that were made from this archive. A later member with the same name replaces
-    /// such a file.
+    /// Inodes of files that were made from this archive. Only these files are replaced by a later
+    /// member with the same name.
     made: HashSet<Ino>,
     /// Directories and their attributes. Attributes are set at the end, because creating files
     /// changes the times of a directory, and its final mode may be read-only.
@@ -99,7 +99,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Returns the parent directory of a member. Creates missing directories.
+    /// Returns the parent directory of a member. Missing directories are created.
     fn parents(&self, names: &[OsString]) -> Result<Ino> {
         names.iter().try_fold(self.root, |at, name| self.directory(at, Name::new(name)?))
     }
@@ -116,7 +116,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Removes an earlier member of this archive that has the same name.
+    /// Removes the file of an earlier member with the same name, if there is one.
     fn make_way(&mut self, parent: Ino, name: Name<'_>) -> Result<()> {
         let found = match self.target.lookup(&self.request, parent, name) {
             Ok(found) => found.attr,
@@ -208,7 +208,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// Returns the kind of file for mknod, and the device number.
+/// Returns the file type and the device number for mknod.
 fn special(entry: &Entry<'_, impl Read>, kind: EntryType) -> Result<(FileKind, u32)> {
     let device = || -> Result<u32> {
         let header = entry.header();
@@ -226,7 +226,7 @@ fn special(entry: &Entry<'_, impl Read>, kind: EntryType) -> Result<(FileKind, u
     }
 }
 
-/// Returns the names on a member's path, starting at the root of the archive.
+/// Returns the names on a member's path, relative to the root of the archive.
 fn names(path: &Path) -> Result<Vec<OsString>> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -272,7 +272,7 @@ impl Records {
         Some(self.text(key)?.and_then(parse))
     }
 
-    /// Parses seconds since 1970 with a fraction; negative for times before 1970.
+    /// Parses seconds since 1970 with a fraction. The time is negative if it is before 1970.
     fn time(&self, key: &str) -> Result<Option<Timestamp>> {
         let Some(text) = self.text(key).transpose()? else { return Ok(None) };
         let wrong = || format!("{key} is not a time: {text}");
@@ -281,8 +281,8 @@ impl Records {
         let digits = format!("{fraction:0<9}");
         let nanoseconds: u32 = digits.get(..9).with_context(wrong)?.parse().with_context(wrong)?;
         let before = text.starts_with('-') && nanoseconds > 0;
-        // Timestamps have a nonnegative fraction, so a negative time is rounded down to whole
-        // seconds first.
+        // The fraction of a timestamp is never negative, so the seconds of a negative time are
+        // rounded down.
         let (seconds, nanoseconds) = if before {
             (seconds - 1, 1_000_000_000 - nanoseconds)
         } else {

@@ -1,7 +1,7 @@
 //! `fslab ext2 import` and `export`: copy whole trees between a directory of the host and an image.
 //!
-//! Both sides are accessed as file systems of fslab, which never leave their root. On the host,
-//! nothing is opened by path and no link is followed.
+//! Both sides are accessed through fslab's file system interface, so nothing outside their root is
+//! reached. On the host, no file is opened by its path and no link is followed.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -33,8 +33,8 @@ pub struct ImportArgs {
 }
 
 impl ImportArgs {
-    /// Copies the tree in. Files copied before a failure are kept, and the image is left
-    /// consistent.
+    /// Copies the tree into the image. After a failure, files that were already copied are kept,
+    /// and the image is consistent.
     pub fn run(self) -> Result<()> {
         let source = Source::open(&self.source)?;
         let image = Image::write(&self.image)?;
@@ -90,7 +90,7 @@ pub struct ExportArgs {
 }
 
 impl ExportArgs {
-    /// Copies the tree out. Owners are kept if the caller is root.
+    /// Copies the tree out of the image. Owners are kept if the caller is root.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let source = image.find(&self.source)?;
@@ -129,8 +129,7 @@ impl<'a> Copier<'a> {
         Self { source, target, request, linked: HashMap::new(), keep_owner }
     }
 
-    /// Copies the content of a directory in the order of names, so that equal trees make equal
-    /// images.
+    /// Copies the content of a directory, in the order of names. So equal trees make equal images.
     fn copy(&mut self, from: Ino, to: Ino, path: &Path) -> Result<()> {
         let mut pending = vec![Pending { from, to, path: path.to_owned() }];
         let mut finished = Vec::new();
@@ -153,7 +152,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Copies one entry. Returns a directory to the caller, which copies its entries.
+    /// Copies one entry. If the entry is a directory, returns it, and the caller copies its
+    /// content.
     fn entry(&mut self, parent: &Pending, name: &OsStr) -> Result<Option<(Attr, Ino)>> {
         let name = Name::new(name)?;
         let attr = self.source.lookup(&self.request, parent.from, name)?.attr;

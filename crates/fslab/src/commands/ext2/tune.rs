@@ -1,4 +1,4 @@
-//! `fslab ext2 tune`: changes label, UUID or reserved blocks.
+//! `fslab ext2 tune`: changes the label, the UUID or the reserved blocks.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Helpers for the tools: open images, find files by path, list directories and copy content.
+//! Functions that the tools share: open images, find files by path, list directories, copy content.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -109,7 +109,7 @@ pub fn extended(
     names.map(pair).collect()
 }
 
-/// Copies a file to `target`. `read` reads at an offset, and returns 0 bytes at the end of the
+/// Copies a file to `target`. `read` reads bytes at an offset, and returns 0 at the end of the
 /// file.
 pub fn copy_out(
     target: &mut dyn Write,

@@ -1,8 +1,9 @@
-//! Starts the daemon, and reports to the starter whether the mount works.
+//! Starts the daemon, and reports to the starting process whether the mount works.
 //!
-//! The daemon is this program again, with its standard output as a pipe to the starter. It writes
-//! one line when the mount works, and then detaches from the terminal and the pipe. If it fails
-//! earlier, its message is on the shared standard error, and its exit code becomes the starter's.
+//! The daemon is a second process of this program. Its standard output is a pipe to the starting
+//! process. The daemon writes one line when the mount works, and then detaches from the terminal
+//! and the pipe. If it fails earlier, it prints the error to the standard error that both processes
+//! share. Its exit code becomes that of the starting process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +15,7 @@ use super::messages;
 
 const READY: &str = "ready";
 
-/// Starts the daemon with this process's own arguments; returns when the mount works.
+/// Starts the daemon with the arguments of this process. Returns when the mount works.
 pub fn start() -> Result<()> {
     let program = std::env::current_exe().context("can't find this program")?;
     let arguments = super::super::fstab::translate(std::env::args_os().collect());
@@ -42,8 +43,8 @@ pub fn start() -> Result<()> {
     }
 }
 
-/// Reports to the starter that the mount works, and detaches this daemon from the terminal. Later
-/// messages go to `log`, or to the system log if there is none.
+/// Reports to the starting process that the mount works, and detaches this daemon from the
+/// terminal. Later messages go to `log`, or to the system log if `log` is `None`.
 pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::process::setsid().context("can't leave the terminal's session")?;
     std::env::set_current_dir("/").context("can't change to the directory /")?;
@@ -68,8 +69,8 @@ pub fn leave_session() -> Result<()> {
     rustix::process::setsid().map(drop).context("can't leave the terminal's session")
 }
 
-/// Does the remaining work of [`report_ready`] in a daemon that has taken over a mount. An earlier
-/// daemon has already left the terminal.
+/// Performs the remaining steps of [`report_ready`] in a daemon that has taken over a mount. An
+/// earlier daemon of the mount has already left the terminal.
 pub fn leave_again(log: Option<&File>) -> Result<()> {
     std::env::set_current_dir("/").context("can't change to the directory /")?;
     match log {

@@ -1,4 +1,4 @@
-//! The daemon's answer to `fslab status`: what it serves, how, and since when.
+//! The daemon's answer to `fslab status`: the stack that it serves, its modes, and its start time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use fslab_layers::{LayerChoice, Leaf, Service, Stack};
 use fslab_tier::stored::Marks;
 use serde::{Deserialize, Serialize};
 
-/// The layer that recalls released files.
+/// The layer that recalls released files when they are read.
 const TIER: &str = "tier";
 
 /// The name of the daemon's service that answers `fslab status`.
@@ -51,7 +51,7 @@ impl Description {
         }
     }
 
-    /// Returns the same description with the modes that were requested or granted.
+    /// Returns this description with the modes that were requested or granted.
     pub fn served(self, options: &MountOptions, granted: &Granted) -> Self {
         let modes = [
             ("read-only", options.read_only),
@@ -64,14 +64,14 @@ impl Description {
     }
 }
 
-/// Returns the lower file system. A directory or an image has an absolute path.
+/// Returns the lower file system as text. The path of a directory or an image becomes absolute.
 fn absolute(leaf: &Leaf) -> String {
     let leaf = match leaf {
         Leaf::Directory(path) => path.canonicalize().ok().map(Leaf::Directory),
         Leaf::Foreign(spec, argument) => {
             let (image, _) = leaves::image_and_options(argument);
             let options = &argument[image.as_os_str().len()..];
-            // A file system in memory and a part of an image are shown as the user gave them.
+            // A file system in memory, or a part of an image, is returned as the user gave it.
             let image = image.canonicalize().ok();
             image.map(|image| Leaf::Foreign(spec, format!("{}{options}", image.display())))
         }
@@ -91,7 +91,7 @@ fn cautions(stack: &Stack) -> Vec<String> {
     layers.chain(leaf).chain(tier_without_its_layer(stack)).collect()
 }
 
-/// Returns a caution for a tree of a tier that is mounted without the tier layer.
+/// Returns a caution if the lower directory belongs to a tier but the stack has no tier layer.
 fn tier_without_its_layer(stack: &Stack) -> Option<String> {
     let root = stack.leaf.directory()?;
     let name = Marks::of_this_process().tree_name();

@@ -1,6 +1,6 @@
-//! Reports the final result of a daemon. `fslab umount` connects to a socket before it unmounts,
-//! and waits for one line, which the daemon sends before it exits. If the connection ends without a
-//! line, the daemon was killed.
+//! Reports whether a daemon has ended successfully. `fslab umount` connects to a socket before it
+//! unmounts, and waits for one line. The daemon sends this line before it exits. If the connection
+//! ends without a line, the daemon was killed.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::exit::one_line;
 use crate::runtime::{ENDING, Socket};
 
-/// The line for success: all data was written back.
+/// The line for success: all data was written to the lower file system.
 pub const DONE: &str = "done";
 
 /// Time limit for sending the result to a client.
@@ -32,18 +32,19 @@ struct Waiting {
 }
 
 impl Ending {
-    /// Makes the socket, and starts a thread that accepts clients. `directory` is from
+    /// Makes the socket, and starts a thread that accepts clients. `directory` is a result of
     /// [`runtime::prepare`](crate::runtime::prepare).
     ///
     /// # Errors
-    /// The socket or the thread can't be made.
+    /// Fails if the socket or the thread can't be created.
     pub fn offer(device: (u32, u32), directory: &Path) -> Result<(Self, Socket)> {
         let (socket, listener) = Socket::listen(directory, device, ENDING)?;
         listener.set_nonblocking(true)?;
         let asked = listener.try_clone()?;
         let waiting = Arc::new(Mutex::new(Waiting { listener, readers: Vec::new() }));
         let accepting = Arc::clone(&waiting);
-        // Only this clone is polled, so that the lock is not held while waiting for a client.
+        // This clone of the listener is polled without the lock, which is only held to accept
+        // clients.
         let accept = move || {
             while wait_for_reader(&asked) {
                 accepting.lock().accept();
@@ -53,7 +54,7 @@ impl Ending {
         Ok((Self { waiting }, socket))
     }
 
-    /// Sends the outcome to all waiting clients. Call this just before the daemon exits.
+    /// Sends the result to all waiting clients. Call this just before the daemon exits.
     pub fn tell(&self, outcome: &Result<()>) {
         let line = outcome.as_ref().map_or_else(one_line, |()| DONE.to_owned());
         let mut waiting = self.waiting.lock();
@@ -89,7 +90,7 @@ impl Waiting {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::debug!(%error, "can't accept a client");
-                    // If the process has no free descriptor, an immediate retry would fail too.
+                    // If the process has no free descriptor, an immediate retry would fail again.
                     return std::thread::sleep(Duration::from_millis(10));
                 }
             }

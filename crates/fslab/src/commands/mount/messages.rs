@@ -1,4 +1,4 @@
-//! Directs the messages of a mount to standard error. Once a daemon has left its terminal, its
+//! Directs the messages of a mount to standard error. After a daemon has left its terminal, its
 //! messages go to a file or to the system log.
 
 use std::fmt;
@@ -29,7 +29,8 @@ static LOG: OnceLock<SystemLog> = OnceLock::new();
 /// Whether messages go to a file.
 static IS_FILE: AtomicBool = AtomicBool::new(false);
 
-/// Starts logging. Messages have no colours if they will go to a file or the system log later.
+/// Starts logging. `leave_the_terminal` is set if messages will later go to a file or to the system
+/// log; they then have no colours.
 pub fn start(leave_the_terminal: bool) {
     let is_coloured =
         io::stderr().is_terminal() && !leave_the_terminal && crate::output::may_have_colour();
@@ -50,8 +51,8 @@ pub fn go_to_a_file() {
     IS_FILE.store(true, Ordering::Relaxed);
 }
 
-/// Formats a message as a line. In a file it has the time and the level. The system log adds both
-/// itself. On a terminal it begins with the name of the program.
+/// Formats a message as one line. In a file, the line begins with the time and the level, which the
+/// system log adds by itself. On a terminal, it begins with the name of the program.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -78,7 +79,7 @@ where
     }
 }
 
-/// The prefix of a message.
+/// Returns the prefix of a message.
 fn word(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error: ",
@@ -100,7 +101,7 @@ fn colour(level: Level) -> &'static str {
 /// Sends later messages to the system log, if there is one.
 pub fn go_to_the_system_log() {
     if let Some(log) = SystemLog::at(Path::new(SYSTEM_LOG)) {
-        // If the log is already set, it is the same log.
+        // If the log was already set, it is the same log.
         let _same = LOG.set(log);
     }
 }
@@ -145,9 +146,9 @@ impl SystemLog {
         Some(Self { path: path.to_owned(), socket })
     }
 
-    /// Sends a message. A message that is not accepted at once is discarded, because the system log
-    /// may write to this mount, and waiting could then block forever. The socket is found by its
-    /// path each time, because the log may be restarted.
+    /// Sends a message. If the log does not accept the message at once, it is discarded. The system
+    /// log may write to this mount, so waiting for the log could block forever. Each message is
+    /// sent to the socket's path, because the log may have been restarted.
     fn send(&self, level: Level, line: &[u8]) -> io::Result<()> {
         let head = format!("<{}>fslab[{}]: ", DAEMON | severity(level), std::process::id());
         let message = [head.as_bytes(), line.trim_ascii_end()].concat();
@@ -155,7 +156,7 @@ impl SystemLog {
     }
 }
 
-/// The severity in syslog's numbers: error, warning, informational or debug.
+/// Returns the syslog number of a severity: error, warning, informational or debug.
 fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

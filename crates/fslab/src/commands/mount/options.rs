@@ -85,11 +85,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// Parses the options of any number of `-o`.
+    /// Parses all `-o` arguments.
     ///
     /// # Errors
-    /// An option is invalid; the error contains it. With `sloppy` (see mount(8)), unknown options
-    /// are ignored.
+    /// Fails if an option is invalid; the error contains the option. With `sloppy` (see mount(8)),
+    /// unknown options are ignored.
     pub fn parse(given: &[String], sloppy: bool) -> Result<Self> {
         let mut options = Self { busy_timeout: Duration::from_secs(3), ..Self::default() };
         let words = given.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
@@ -209,7 +209,8 @@ impl Options {
             ("idmap", None) => mount.id_maps = true,
             ("nonempty", None) => self.non_empty = true,
             ("replace", None) => self.replace = true,
-            // This has no effect, because the kernel checks permissions in every mount of fslab.
+            // This option has no effect: the kernel checks permissions in every mount of fslab
+            // anyway.
             ("default_permissions", None) => {}
             ("entry_timeout", Some(value)) => self.entry_timeout = Some(duration(value)?),
             ("attr_timeout", Some(value)) => self.attr_timeout = Some(duration(value)?),
@@ -226,7 +227,7 @@ impl Options {
     }
 }
 
-/// Whether an option in /etc/fstab is only for mount(8) or systemd.
+/// Returns whether an option in /etc/fstab is only for mount(8) or systemd.
 fn is_for_mount_8(key: &str) -> bool {
     const NAMES: &str = "defaults auto noauto user nouser users group owner nofail _netdev comment \
                          nostrictatime nolazytime";
@@ -254,8 +255,8 @@ fn count(text: &str) -> Result<usize> {
     }
 }
 
-/// The options for access times. As in mount(8), `nodiratime` is independent of the others. The
-/// last one of `noatime` and `relatime` applies.
+/// The options for access times. As in mount(8), `nodiratime` is independent of the other options.
+/// Of `noatime` and `relatime`, the last one applies.
 #[derive(Debug, Default)]
 struct AccessTimeOptions {
     never: bool,

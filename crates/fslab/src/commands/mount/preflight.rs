@@ -18,7 +18,7 @@ pub struct Places<'a> {
     pub lower: &'a Leaf,
     /// The mount point.
     pub mount_point: &'a Path,
-    /// The dead mount at the mount point that is to be replaced.
+    /// The dead mount (its daemon has exited) at the mount point, which this mount replaces.
     pub dead: Option<&'a DeadMount>,
 }
 
@@ -26,7 +26,7 @@ impl Places<'_> {
     /// Checks that both directories can be used, and that neither contains the other.
     ///
     /// # Errors
-    /// One line with the path and advice.
+    /// Returns an error of one line, with the path and advice.
     pub fn check(&self, non_empty: bool) -> Result<()> {
         let target = self.directory(self.mount_point, "the mount point")?;
         if !rustix::process::geteuid().is_root() {
@@ -55,7 +55,7 @@ impl Places<'_> {
     /// writes, or record them endlessly.
     ///
     /// # Errors
-    /// One line with the layer, the option and the path.
+    /// Returns an error of one line, with the layer, the option and the path.
     pub fn check_layers(&self, layers: &[LayerChoice]) -> Result<()> {
         let mut outer = vec![("the mount point", self.mount_point)];
         outer.extend(self.lower.directory().map(|path| (LOWER_ROLE, path.as_path())));
@@ -112,7 +112,7 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
     }
 }
 
-/// Returns advice for the present user about a dead mount.
+/// Returns advice for the current user about a dead mount.
 fn advice(path: &Path) -> String {
     let shown = path.display();
     let own = rustix::process::geteuid().as_raw();
@@ -128,9 +128,9 @@ fn advice(path: &Path) -> String {
     }
 }
 
-/// Checks the access to a directory. The daemon must be able to enter the lower directory; without
-/// read permission it still serves files by name. For ordinary users, fusermount3 requires a
-/// writable mount point.
+/// Checks the access to a directory. The daemon must be able to enter the lower directory. Without
+/// read permission there, it can't list names but still serves files by name. For ordinary users,
+/// fusermount3 requires a writable mount point.
 fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     match rustix::fs::access(path, wanted) {
         Err(error) if error == Errno::ACCESS || error == Errno::ROFS => bail_as!(
@@ -144,7 +144,7 @@ fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     }
 }
 
-/// Checks that neither directory is inside the other, because the mount would then serve itself.
+/// Checks that neither directory contains the other, because the mount would then serve itself.
 fn apart(source: &Path, target: &Path) -> Result<()> {
     let (lower, point) = (source.display(), target.display());
     if source.starts_with(target) {

@@ -1,4 +1,4 @@
-//! Reports the counts of a mount's layers to authorised clients of its socket.
+//! Sends the counters of a mount's layers to authorised clients of its socket.
 //!
 //! The answer is one JSON document, after which the connection ends.
 
@@ -17,11 +17,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const VERSION: u32 = 1;
 
-/// Starts answering requests for the counters of the mount with this device number. `directory` is
-/// from [`runtime::prepare`](crate::runtime::prepare).
+/// Starts to answer requests for the counters of the mount with this device number. `directory` is
+/// a result of [`runtime::prepare`](crate::runtime::prepare).
 ///
 /// # Errors
-/// The socket can't be made.
+/// Fails if the socket can't be created.
 pub fn serve(
     context: StackContext,
     mount_point: &Path,

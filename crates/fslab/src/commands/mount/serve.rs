@@ -1,4 +1,4 @@
-//! Serves one mount, from its start to its end.
+//! Serves one mount, from mounting to unmounting.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ use super::utab::Note;
 use super::{messages, reports, services, upgrade, wait};
 use crate::runtime::{self, Socket};
 
-/// Functions that are called when a mount works. Their argument is the file for messages, if there
-/// is one.
+/// Functions that are called once a mount works. They receive the file for messages, if there is
+/// one.
 #[derive(Clone, Copy)]
 pub struct Ready {
-    /// Called by the daemon that has mounted.
+    /// Called by the daemon that made the mount.
     pub first: fn(Option<File>) -> Result<()>,
-    /// Called by a daemon that has taken over.
+    /// Called by a daemon that has taken over the mount.
     pub again: fn(Option<&File>) -> Result<()>,
 }
 
-/// Mounts, calls `ready`, and serves until unmounted.
+/// Mounts, calls `ready`, and serves requests until the mount ends.
 pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
     if !plan.options.mount.keep {
         return serve_mount(plan, None, ready);
@@ -44,7 +44,7 @@ pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
         Part::Daemon(kept) if kept.inherited.is_none() => {
             let state = Arc::clone(&kept.state);
             let served = serve_mount(plan, Some(kept), ready);
-            // A daemon that could not mount, or that ended normally, is not replaced.
+            // A daemon that could not mount, or whose mount ended normally, is not replaced.
             state.end();
             served
         }
@@ -57,8 +57,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     // Every open file of the mount needs a descriptor in this process too.
     runtime::raise_descriptor_limit();
     // The kernel has checked the file size limit of the writing program, but the daemon's own limit
-    // may be lower. With a handler for SIGXFSZ, its write fails with an error; without one, the
-    // daemon would be killed.
+    // may be lower. A handler for SIGXFSZ makes the daemon's write fail with an error; without a
+    // handler, the signal would kill the daemon.
     let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     handled.context("can't handle SIGXFSZ")?;
     let Plan { stack, options, mount_point, dead, is_quiet, .. } = plan;
@@ -67,7 +67,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
-        // The supervisor blocks these signals in its daemons until the handlers are installed.
+        // The supervisor blocks these signals in its daemons until their handlers are installed.
         supervise::let_come(&ENDING).context("can't unblock signals")?;
     }
     if let Some(reason) = options.reason_for_device(&stack).filter(|_| options.transport.is_none())
@@ -91,19 +91,19 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let described = (!has_predecessor).then(|| Description::new(&stack));
     let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
     cautions.for_each(|caution| tracing::warn!("{caution}"));
-    // Steps that may fail are done before mounting. With `-o keep`, the mount point is not
-    // accessed, because no daemon serves it yet.
+    // Steps that may fail are done before mounting. With `-o keep`, the mount point must not be
+    // accessed here, because no daemon serves it yet.
     let place = match &kept {
         Some(kept) => kept.place.clone(),
         None => mounts::place_of(&mount_point).context("can't find the mount point")?,
     };
     let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
     let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
-    // A daemon with a predecessor makes its sockets after taking over, because taking over closes
-    // the files and sockets of the killed daemon.
+    // A daemon with a predecessor makes its sockets only after it has taken over. Taking over
+    // closes the files and sockets of the killed daemon.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
-    // The first daemon of a kept mount has replaced the dead mount.
+    // Only the first daemon of a kept mount replaces the dead mount.
     if let Some(dead) = dead.filter(|_| !has_predecessor) {
         let yielded = dead.yield_to_its_successor();
         yielded.inspect_err(|_| detach_or_say(&session.unmounter())).with_context(|| {
@@ -160,8 +160,8 @@ fn begin_session(
     })
 }
 
-/// Builds the stack. If the dead mount to be replaced covers the lower directory, that directory is
-/// opened beneath the mount instead of by its path.
+/// Builds the stack. If the dead mount that is replaced covers the lower directory, that directory
+/// is opened beneath the dead mount.
 fn build(
     stack: &Stack,
     kept: Option<&Kept>,
@@ -173,7 +173,7 @@ fn build(
         let leaf = stack.leaf.open_directory(root, context.leaf_options())?;
         if kept.inherited.is_some() {
             // Dropping the leaf would release the lock of the tree. The next daemon needs this lock
-            // if the present one fails. The lock is released when all these processes have exited.
+            // if this daemon fails. The lock is released once all these processes have exited.
             std::mem::forget(Arc::clone(&leaf));
         }
         return Ok(stack.build_over(leaf, context)?);
@@ -187,11 +187,11 @@ fn build(
     Ok(stack.build_over(leaf, context)?)
 }
 
-/// The sockets of a mount, and its line in utab; removed when dropped.
+/// The sockets of a mount, and its line in utab. They are removed when dropped.
 type Names = (Vec<Socket>, Option<Note>);
 
-/// Returns the directory for the sockets of a mount. Returns `None` if there is no such directory
-/// and no layer needs one.
+/// Returns the directory for the sockets of a mount. Returns `None` if it can't be made and no
+/// layer needs it.
 fn place_for_sockets(context: &StackContext) -> Result<Option<PathBuf>> {
     let is_needed = context.has_reporters() || !context.services().is_empty();
     match runtime::prepare() {
@@ -232,8 +232,8 @@ fn open_log(path: &Path) -> Result<File> {
     opened.with_context(|| format!("can't write messages to {}", path.display()))
 }
 
-/// Sends the messages of a mount in the foreground to the file, if there is one. Called when the
-/// mount works.
+/// Redirects the messages of a mount in the foreground to the file, if there is one. Called once
+/// the mount works.
 pub fn send_messages_to(log: Option<File>) -> Result<()> {
     let Some(log) = log else { return Ok(()) };
     rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")?;
@@ -258,7 +258,7 @@ fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     }
 }
 
-/// Detaches the mount if the main thread panics, because no process would serve it.
+/// Detaches the mount if the main thread panics, because no process would serve it any longer.
 struct DetachOnPanic(Unmounter);
 
 impl Drop for DetachOnPanic {
@@ -275,14 +275,14 @@ fn detach_or_say(unmounter: &Unmounter) {
     }
 }
 
-/// For this long after the first signal, other signals are treated as repeats. With `-o keep`, a
-/// signal to a whole process group reaches the daemon twice, because the supervisor passes on the
-/// one that it receives.
+/// The time after the first signal during which other signals are treated as repeats. With
+/// `-o keep`, a signal to a whole process group reaches the daemon twice: directly, and because the
+/// supervisor passes on its own signal.
 const REPEATS: Duration = Duration::from_millis(200);
 
-/// Handles signals. After the first signal, the mount is unmounted, or detached until the last
-/// program has closed its files. After the second signal, requests of these programs fail. Closed
-/// files are always written back; only SIGKILL loses their data.
+/// Handles signals. At the first signal, the mount is unmounted; if programs use it, it is detached
+/// until they have closed their files. At the second signal, requests of these programs fail. Data
+/// of closed files is always written back; only SIGKILL loses it.
 fn detach_on_signals(
     mut signals: Signals,
     unmounter: Unmounter,

@@ -1,5 +1,4 @@
-//! Passes requests from authorised clients of a socket to a service, such as the service of a
-//! layer.
+//! Passes requests from authorised clients of a socket to a service, such as that of a layer.
 //!
 //! A request is one line. The answer consists of lines until the connection ends. If the client
 //! closes the connection, the requested work is cancelled. Each request has its own thread.
@@ -16,17 +15,17 @@ use fslab_layers::{Service, StackContext};
 
 use crate::runtime::Socket;
 
-/// Maximum length of a request in bytes; requests of fslab are shorter.
+/// Maximum length of a request in bytes. Requests from fslab itself are shorter.
 const QUESTION_BYTES_MAX: u64 = 64 << 20;
 
 /// Time limit for each write to a client.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Starts answering for the layers of a mount that have a service. `directory` is from
-/// [`runtime::prepare`](crate::runtime::prepare).
+/// Starts to answer requests to the layers of a mount that have a service. `directory` is a result
+/// of [`runtime::prepare`](crate::runtime::prepare).
 ///
 /// # Errors
-/// A socket can't be made.
+/// Fails if a socket can't be created.
 pub fn serve_layers(
     context: &StackContext,
     device: (u32, u32),
@@ -35,10 +34,10 @@ pub fn serve_layers(
     context.services().into_iter().map(|service| serve(service, device, directory)).collect()
 }
 
-/// Starts answering for one service.
+/// Starts to answer requests to one service.
 ///
 /// # Errors
-/// The same errors as [`serve_layers`].
+/// Fails in the same cases as [`serve_layers`].
 pub fn serve(service: Arc<dyn Service>, device: (u32, u32), directory: &Path) -> Result<Socket> {
     Socket::answer(directory, device, service.name(), move |stream| {
         let service = Arc::clone(&service);
@@ -60,7 +59,7 @@ fn answer(stream: &UnixStream, service: &dyn Service) -> std::io::Result<()> {
     let is_gone = Arc::new(AtomicBool::new(false));
     let (listener, gone) = (stream.try_clone()?, Arc::clone(&is_gone));
     let listen = move || {
-        // The client sends nothing more, so the end of its stream means that it has left.
+        // The client sends nothing more, so the end of its stream means that it disconnected.
         let ended = (&listener).read(&mut [0]);
         tracing::debug!(?ended, "the client of a request has disconnected");
         gone.store(true, Ordering::SeqCst);

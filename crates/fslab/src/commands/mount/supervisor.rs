@@ -34,16 +34,17 @@ use crate::runtime;
 /// The period over which deaths of daemons are counted.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What all daemons of a mount share of the lower file system.
+/// The part of the lower file system that all daemons of a mount share.
 enum Lower {
-    /// The lower directory, even if something was mounted over its path later.
+    /// The lower directory. This stays valid even if something is mounted over its path later.
     Directory(OwnedFd),
-    /// The changes of an image that are not written yet.
+    /// Changes to an image that are not written to it yet.
     Image(Arc<SharedMemory>),
 }
 
 impl Lower {
-    /// If a dead mount covers the lower directory, that directory is opened beneath it.
+    /// Opens the lower directory, or makes the memory for the changes of an image. If a dead mount
+    /// covers the lower directory, it is opened beneath that mount.
     fn new(leaf: &Leaf, dead: Option<&DeadMount>) -> Result<Self> {
         if let Some(path) = leaf.directory() {
             return Self::of_directory(path, dead.filter(|dead| dead.is_at(path)));
@@ -77,7 +78,8 @@ impl Lower {
         Ok(Self::Directory(root))
     }
 
-    /// The version of the records of an image's changes; 0 for a directory, which needs none.
+    /// Returns the format version of the recorded changes of an image; 0 for a directory, which
+    /// needs no such record.
     fn layout(&self) -> u64 {
         match self {
             Self::Directory(_) => 0,
@@ -95,12 +97,12 @@ impl Lower {
 
 /// The data that a daemon receives with `-o keep`.
 pub struct Kept {
-    /// State that a daemon records for the next one. The descriptor is never closed here, because
-    /// all daemons share it.
+    /// State that a daemon records for the next daemon. This descriptor is never closed here,
+    /// because all daemons share it.
     pub state: ManuallyDrop<Arc<KeptState>>,
-    /// What all daemons share of the lower file system. Never closed either.
+    /// The part of the lower file system that all daemons share. It is never closed either.
     lower: ManuallyDrop<Lower>,
-    /// The mount point, resolved before anything was mounted.
+    /// The path of the mount point, resolved before anything was mounted there.
     pub place: PathBuf,
     /// Files that an earlier daemon left open; `None` for the first daemon.
     pub inherited: Option<Arc<Inherited>>,
@@ -116,7 +118,7 @@ impl Kept {
     /// Returns the lower directory; `None` for an image.
     ///
     /// # Errors
-    /// This process has too many open files.
+    /// Fails if this process has too many open files.
     pub fn root(&self) -> Result<Option<OwnedFd>> {
         Ok(match &*self.lower {
             Lower::Directory(root) => Some(rustix::io::fcntl_dupfd_cloexec(root, 0)?),
@@ -139,7 +141,7 @@ impl Kept {
     }
 }
 
-/// The role of this process from now on.
+/// The role of this process after [`begin`] returns.
 pub enum Part {
     /// A daemon.
     Daemon(Kept),
@@ -147,27 +149,27 @@ pub enum Part {
     Supervisor(Result<()>),
 }
 
-/// Makes this process the supervisor of a mount. Like fork(2), this returns several times: in each
-/// daemon, and in the supervisor when the mount has ended or is given up.
+/// Makes this process the supervisor of a mount. Like fork(2), this function returns several times:
+/// once in each daemon, and once in the supervisor. In the supervisor, it returns after the mount
+/// has ended or when no daemon can serve it.
 ///
 /// # Errors
-/// The mount can't be made with `-o keep`, or can't be taken over.
+/// Fails if the mount can't be made with `-o keep`, or can't be taken over.
 pub fn begin(plan: &Plan) -> Result<Part> {
     let Held { state, lower, place, left } = match &plan.resumed {
         Some(resumed) => Held::of(plan, resumed)?,
         None => Held::new(plan)?,
     };
-    // A worker that fails must not close these either.
+    // A daemon that fails must not close these either.
     let (state, lower) = (ManuallyDrop::new(state), ManuallyDrop::new(lower));
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), lower.number()];
-    // The limit is raised before a daemon starts. A daemon lists the files that earlier daemons
-    // left open, and these may exceed the soft limit.
+    // Raise the limit before a daemon starts. A daemon lists the files that earlier daemons left
+    // open, and there may be more of them than the soft limit allows.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
-        // If the mount has ended or was never made, no other daemon is started, because it would
-        // mount again.
+        // If the mount has ended or was never made, another daemon would mount again.
         _ if !watched.is_served() => false,
         End::Own | End::Killed => {
             let is_killed = matches!(end, End::Killed);
@@ -189,8 +191,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     Ok(match role {
         Role::Worker(supervisor, inherited) => {
             let inherited = state.is_served().then(|| Arc::new(inherited));
-            // The inherited files are never dropped, because the next daemon needs them if taking
-            // over fails.
+            // The inherited files are never dropped: the next daemon needs them if this one can't
+            // take over.
             std::mem::forget(inherited.clone());
             let is_upgraded = state.last_end() == DaemonEnd::Replaced;
             Part::Daemon(Kept { state, lower, place, inherited, is_upgraded, supervisor, program })
@@ -204,7 +206,7 @@ struct Held {
     state: Arc<KeptState>,
     lower: Lower,
     place: PathBuf,
-    /// Descriptors that were open when the previous program of the supervisor executed this one.
+    /// Descriptors that were open when the supervisor's previous program executed this one.
     left: BTreeSet<RawFd>,
 }
 
@@ -217,7 +219,7 @@ impl Held {
         Ok(Self { state: Arc::new(state), lower, place, left: BTreeSet::new() })
     }
 
-    /// Takes over from the previous program of the supervisor.
+    /// Takes over the data from the supervisor's previous program.
     fn of(plan: &Plan, resumed: &Resumed) -> Result<Self> {
         let numbers = [resumed.state, resumed.lower];
         if numbers.iter().any(|number| *number <= 2) {
@@ -242,11 +244,11 @@ fn may_be_replaced(deaths: &mut VecDeque<Instant>, deaths_max: usize) -> bool {
     deaths.len() < deaths_max
 }
 
-/// Returns the result of the last daemon. If the daemon exited with an error, this process exits
+/// Returns the result of the last daemon. If this daemon exited with an error, this process exits
 /// with the same code.
 fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
     if state.is_served() {
-        // The supervisor reports the error itself, because no daemon is left.
+        // No daemon is left, so the supervisor itself reports the error.
         if plan.options.log.is_none() {
             messages::go_to_the_system_log();
         }

@@ -1,8 +1,9 @@
-//! Replaces the daemon of a mount with `-o keep` by another version, for `fslab upgrade`.
+//! Replaces the daemon of a mount with `-o keep` by another version of fslab, for `fslab upgrade`.
 //!
 //! The daemon receives the request on a socket. It runs the installed program as a separate
-//! process, which inspects the mount. Then it signals the supervisor. The supervisor ends the
-//! daemon and executes the program, which inherits all descriptors and continues as supervisor.
+//! process, which checks whether it could serve the mount. Then the daemon signals the supervisor.
+//! The supervisor ends the daemon and executes the installed program, which inherits all
+//! descriptors and continues as supervisor.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -37,21 +38,21 @@ pub const REPLACE: &str = "replace";
 pub const INSTALLED: &str = "installed";
 const OTHER: &str = "other";
 
-/// The reply to [`REPLACE`] if the upgrade is possible. The supervisor is then signalled.
+/// The reply to [`REPLACE`] if the upgrade is possible. Afterwards the supervisor is signalled.
 pub const ASKED: &str = "asked";
 
-/// The hidden option of `fslab mount` that contains the descriptors that the supervisor passes to
-/// the next program.
+/// The hidden option of `fslab mount` with which the supervisor passes descriptors to the next
+/// program.
 const RESUMED: &str = "--resumed=";
 
 /// The data that the previous program passed to this one.
 #[derive(Clone, Debug)]
 pub struct Resumed {
-    /// The descriptor of the [`KeptState`].
+    /// The number of the descriptor of the [`KeptState`].
     pub state: RawFd,
-    /// The descriptor of the lower directory, or of the changes of an image.
+    /// The number of the descriptor of the lower directory, or of the changes of an image.
     pub lower: RawFd,
-    /// The mount point, resolved before anything was mounted.
+    /// The path of the mount point, resolved before anything was mounted there.
     pub place: PathBuf,
 }
 
@@ -59,7 +60,7 @@ impl Resumed {
     /// Parses the value of the option.
     ///
     /// # Errors
-    /// The value was not written by [`Program`].
+    /// Fails if the value was not written by [`Program`].
     pub fn parse(value: &OsString) -> Result<Self> {
         let mut parts = value.as_bytes().splitn(3, |byte| *byte == b',');
         let mut number = || RawFd::from_str(std::str::from_utf8(parts.next()?).ok()?).ok();
@@ -71,10 +72,10 @@ impl Resumed {
         }
     }
 
-    /// Checks whether this program could take over a mount that is being served.
+    /// Checks whether this program could take over a mount that another daemon serves.
     ///
     /// # Errors
-    /// This version does not understand a part of the mount's state.
+    /// Fails if this version can't read a part of the mount's state.
     pub fn look(&self) -> Result<()> {
         let [state] = exec::take([self.state]).context("can't inspect the mount")?;
         let refused =
@@ -90,7 +91,7 @@ impl Resumed {
 /// The program that a supervisor will execute, and its arguments.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The path of the program when the mount was made. The file may be another version by now.
+    /// The path of the program when the mount was made. By now, the file may be another version.
     path: PathBuf,
     /// The arguments, without the option for inherited descriptors.
     arguments: Vec<OsString>,
@@ -98,10 +99,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns this program and the arguments with which it was called to mount.
+    /// Returns this program, and the arguments with which it was started.
     ///
     /// # Errors
-    /// This program can't be found.
+    /// Fails if this program can't be found.
     pub fn of_this(place: &Path) -> Result<Self> {
         let path = std::env::current_exe().context("can't find this program")?;
         let is_own = |argument: &OsString| !argument.as_bytes().starts_with(RESUMED.as_bytes());
@@ -113,13 +114,14 @@ impl Program {
         let mut resumed = OsString::from(format!("{RESUMED}{state},{lower},"));
         resumed.push(&self.place);
         let mut arguments = self.arguments.clone();
-        // The option comes right after the subcommand, because after `--` it would not be an
+        // The option comes right after the subcommand. After `--`, it would not be parsed as an
         // option.
         arguments.insert(arguments.len().min(2), resumed);
         arguments
     }
 
-    /// Returns the process number, whether this is the installed program, and its version.
+    /// Returns the process number, whether this process runs the installed program, and its
+    /// version.
     fn told(&self) -> String {
         let (own, installed) = (Path::new("/proc/self/exe").metadata(), self.path.metadata());
         let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
@@ -136,7 +138,7 @@ impl Program {
     /// Executes the program, which inherits all descriptors.
     ///
     /// # Errors
-    /// The program can't be executed. The present program then continues.
+    /// Fails if the program can't be executed. The current program then continues as supervisor.
     pub fn replace_supervisor(&self, held: [RawFd; 2]) -> Result<Infallible> {
         let replaced = self.open()?.replace_this(self.arguments(held));
         replaced.with_context(|| format!("can't execute {}", self.path.display()))
@@ -144,8 +146,7 @@ impl Program {
 
     /// Runs the program to check whether it could take over the mount.
     fn look_at(&self, state: &KeptState) -> Result<()> {
-        // The program is run by its descriptor, so that the file that was checked is the one that
-        // runs.
+        // The program is run by its descriptor, so the file that was checked is the file that runs.
         let (mut command, _program) = self.open()?.command()?;
         let standard_input: OwnedFd = state.as_fd().try_clone_to_owned()?;
         let asked = command
@@ -169,7 +170,7 @@ pub fn version() -> &'static str {
 
 /// A service that replaces the daemon in this process on request.
 pub struct Upgrade {
-    /// State that the next daemon must understand.
+    /// The state that the next daemon must be able to read.
     pub state: Arc<KeptState>,
     /// The supervisor that started this daemon.
     pub supervisor: Pid,
@@ -211,8 +212,8 @@ impl Service for Upgrade {
             }
             _ => "unknown request".to_owned(),
         };
-        // The answer is sent first, because the supervisor kills this process. An error is ignored,
-        // because the client may have left.
+        // The answer is sent first, because the supervisor ends this process. An error of sending
+        // is ignored, because the client may have disconnected.
         tell(&answer);
         if answer == ASKED
             && let Err(error) = self.ask_supervisor()

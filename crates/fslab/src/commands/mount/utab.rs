@@ -1,9 +1,9 @@
-//! Adds a line to /run/mount/utab, so that a plain `umount DIR` of root calls fslab's helper.
+//! Adds a line to /run/mount/utab, so that root's `umount DIR` runs fslab's helper.
 //!
 //! umount(8) looks up the type of a mount only if necessary. Otherwise it assumes the type "fuse"
-//! for a FUSE mount, and calls `umount.fuse`. If the directory is listed in /run/mount/utab, it
-//! reads the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table
-//! belongs to libmount. Like libmount, this code locks the table, and replaces it by renaming a new
+//! for a FUSE mount, and runs `umount.fuse`. But if the directory is listed in /run/mount/utab, it
+//! reads the list of mounts and runs `umount.fuse.fslab`, which waits for the daemon. The table
+//! belongs to libmount. Like libmount, this code locks the table and replaces it by renaming a new
 //! file.
 
 use std::collections::HashSet;
@@ -18,16 +18,16 @@ use fslab_sys::mounts::{self, MountEntry};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// The directory where libmount keeps data about mounts that the kernel does not store.
+/// The directory where libmount keeps data about mounts that the kernel does not keep.
 const DIRECTORY: &str = "/run/mount";
 
-/// Maximum time to wait for another program that changes the table.
+/// Maximum time to wait for another program that has locked the table.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The text at the end of fslab's lines.
+/// The end of each line that fslab adds.
 const OWN: &[u8] = b" ROOT=/ OPTS=x-fslab";
 
-/// A line of the table; removed when dropped.
+/// A line of the table. It is removed when dropped.
 pub struct Note {
     directory: PathBuf,
     line: Vec<u8>,
@@ -35,7 +35,7 @@ pub struct Note {
 
 impl Note {
     /// Adds a line for a mount that root made. Mounts of other users need no line, because
-    /// umount(8) then reads the list of mounts. Without the line, a plain `umount DIR` does not
+    /// umount(8) always reads the list of mounts for them. Without a line, `umount DIR` does not
     /// wait for the daemon.
     pub fn of(mount: &MountEntry) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -54,14 +54,14 @@ impl Note {
         fs::DirBuilder::new().mode(0o755).recursive(true).create(directory)?;
         let note = Self { directory: directory.to_owned(), line: line_of(mount) };
         let locked = note.locked()?;
-        // The mounts are listed under the lock, so that all mounts with earlier lines are included.
+        // The mounts are listed under the lock, so the list contains all mounts with earlier lines.
         let living = living()?;
         note.replace(&locked, |line| !line.ends_with(OWN) || living.contains(line), true)?;
         Ok(note)
     }
 
-    /// Removes this line and all lines for which `stays` is false. Adds this line again if
-    /// `is_wanted`.
+    /// Removes this line and all lines for which `stays` returns `false`. Adds this line again if
+    /// `is_wanted` is set.
     fn replace(
         &self,
         _locked: &File,
@@ -120,7 +120,8 @@ fn living() -> io::Result<HashSet<Vec<u8>>> {
     Ok(own.map(line_of).collect())
 }
 
-/// Escapes a field as in mountinfo: bytes that would end it become three octal digits.
+/// Escapes a field as in mountinfo: a byte that would end the field becomes a backslash and three
+/// octal digits.
 fn escaped(field: &[u8]) -> Vec<u8> {
     let escape = |byte: &u8| match byte {
         b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
@@ -158,7 +159,7 @@ mod tests {
         let noted = |target: &str| Note::within(&directory, &mount(target), living).unwrap();
         let first = noted("/one");
         fs::write(directory.join("utab"), table() + "SRC=x TARGET=/y ROOT=/\n").unwrap();
-        // These lines remain in the table, as after a kill of their daemons.
+        // These lines remain in the table, as if their daemons had been killed.
         std::mem::forget((noted("/two"), noted("/three")));
         let second = noted("/two");
         let [one, two] =

@@ -1,9 +1,8 @@
 //! Waits for another fslab that uses the lower file system.
 //!
-//! A daemon holds the lock of its lower directory or image until it has written back all data. The
-//! mount of the daemon ends earlier, so a new mount waits for the lock. The lock does not show
-//! whether the other mount still exists. A new mount therefore waits in both cases, up to a time
-//! limit.
+//! A daemon holds the lock of its lower directory or image until it has written back all data. Its
+//! mount ends earlier, so a new mount waits for the lock. The lock does not show whether the other
+//! mount still exists. So a new mount waits in both cases, up to a time limit.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,14 +12,14 @@ use fslab_layers::Leaf;
 
 use crate::exit;
 
-/// Time to wait before a message is printed.
+/// Time after which a message about the wait is printed.
 const SILENT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Repeats an attempt while another fslab uses the lower file system, for at most `patience`.
 ///
 /// # Errors
-/// The error of the last attempt.
+/// Returns the error of the last attempt.
 pub fn while_in_use<T>(
     lower: &Leaf,
     patience: Duration,

@@ -22,7 +22,7 @@ pub(super) fn all() -> Vec<Cell> {
     }
     let linear = "?index=linear".to_owned();
     let cell = Cell::image(Kind::Ext2, "-b 1024").served_by("ext2:", linear);
-    // Without an index each lookup is a linear search, so tens of thousands of links would take
+    // Without an index, each lookup searches linearly, so tens of thousands of links would take
     // long.
     cells.push(cell.without(&["links-max"]));
     cells

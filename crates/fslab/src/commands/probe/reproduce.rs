@@ -1,5 +1,5 @@
-//! `fslab probe --reproduce`: reproduces the four results of Hu and Bursum. `fslab reproduce
-//! attributes` reads the same output, and judges it by the same claims.
+//! `fslab probe --reproduce`: reproduces the four results of Hu and Bursum.
+//! `fslab reproduce attributes` runs this command, and compares its output with the same claims.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::show;
 use crate::output::plain_table;
 
-/// The sleeps that validate the cycle counter. The paper slept up to ten seconds; more sleeps of up
-/// to two seconds give more information.
+/// The sleeps that validate the cycle counter. The paper slept up to ten seconds. Sleeping more
+/// often, up to two seconds each time, gives more information.
 pub(super) const EXTENT: Extent = Extent { longest_sleep: Duration::from_millis(2048), repeats: 3 };
 
 /// The paper, and the name of this command in its claims.
@@ -23,7 +23,7 @@ const PAPER: &str = "attributes";
 const COMMAND: &str = "prober";
 
 /// Finds the results, and prints them as JSON or next to the paper's claims. `clock` is the
-/// validation of the clock, or the reason why nothing is timed.
+/// validation of the clock, or the reason why no timing is done.
 pub(super) fn run(
     how: &How<'_>,
     clock: std::result::Result<&Validation, &str>,
@@ -51,7 +51,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Returns a missing prerequisite, if every result failed because of one.
+/// If a missing prerequisite caused every result to fail, returns the error of one of them.
 fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
     let mut answers = found.iter().flat_map(|one| &one.answers);
     let lacks = |answer: &fslab_compare::Result<_>| {
@@ -63,7 +63,7 @@ fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
     found.first_mut()?.answers.pop()?.err()
 }
 
-/// Returns a table of the results for each file system, by counting and by timing.
+/// Returns a table of the results for each file system, found by counting and by timing.
 fn side_by_side(found: &[OnFileSystem], not_timed: Option<&str>) -> comfy_table::Table {
     let mut table = plain_table(["attribute", "file system", "counted", "timed"]);
     for (index, attribute) in FOUR.iter().enumerate() {

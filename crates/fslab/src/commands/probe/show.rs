@@ -35,7 +35,7 @@ pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
     table
 }
 
-/// Formats the counted value, or the reason why there is none.
+/// Formats the value found by counting, or the reason why there is none.
 pub(super) fn found(finding: &Finding) -> String {
     match &finding.answer {
         Ok((value, _)) => value.to_string(),
@@ -43,7 +43,7 @@ pub(super) fn found(finding: &Finding) -> String {
     }
 }
 
-/// Formats the timed value, or the reason why there is none.
+/// Formats the value found by timing, or the reason why there is none.
 pub(super) fn timed(method: &Method) -> String {
     match &method.outcome {
         Ok(value) => value.to_string(),
@@ -51,7 +51,7 @@ pub(super) fn timed(method: &Method) -> String {
     }
 }
 
-/// Formats the timed value, and how it compares with the counted value.
+/// Formats the value found by timing, and whether it agrees with the value found by counting.
 pub(super) fn by_timing(answer: &Answer) -> String {
     let Some(method) = &answer.timing else { return String::new() };
     let verdict = match answer.comparison().filter(|_| method.outcome.is_ok()) {

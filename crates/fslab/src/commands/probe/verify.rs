@@ -14,7 +14,7 @@ use fslab_sys::usage::Instant;
 use super::{cells, show};
 use crate::output::{output, plain_table};
 
-/// Prints a verdict on each answer for one file system.
+/// Prints, for each answer about one file system, whether it is right.
 pub(super) fn directory(
     path: &Path,
     options: Options,
@@ -41,8 +41,8 @@ pub(super) fn directory(
     refuse_wrong(wrong)
 }
 
-/// Judges the answers for every file system of the matrix, or of the short matrix, whose name
-/// contains `text`.
+/// Judges the answers about the file systems of the matrix whose names contain `text`. With
+/// `short`, only the file systems of the short matrix are used.
 pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
     let is_wanted = |cell: &Cell| (!short || cell.short) && cell.name().contains(text);
     let cells: Vec<Cell> = cells::all().into_iter().filter(is_wanted).collect();
@@ -79,7 +79,7 @@ pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
     refuse_wrong(sum_wrong)
 }
 
-/// Counts the right, not found and wrong answers.
+/// Counts the answers that are right, not found, and wrong.
 fn counts(verdicts: impl Iterator<Item = Verdict> + Clone) -> [usize; 3] {
     [Verdict::Right, Verdict::NotFound, Verdict::Wrong]
         .map(|wanted| verdicts.clone().filter(|verdict| *verdict == wanted).count())

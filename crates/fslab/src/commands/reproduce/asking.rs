@@ -8,7 +8,7 @@ use fslab_reproduce::Command;
 use serde_json::Value;
 
 /// Returns the JSON output of a command, or the reason for its failure. The command makes its
-/// images in `work_dir`, or else in the directory for temporary files.
+/// images in `work_dir`, or in the directory for temporary files if that is `None`.
 pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, String> {
     let temporary = work_dir.map(|directory| ("TMPDIR", directory));
     let written = run(&command.run, |process| process.envs(temporary))?;
@@ -17,7 +17,7 @@ pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, S
     })
 }
 
-/// Runs a command that makes files in a folder. Returns the reason if it fails.
+/// Runs a command that makes files in a folder. If it fails, returns the reason.
 pub(super) fn make(arguments: &[String], folder: &Path) -> Result<(), String> {
     run(arguments, |process| process.current_dir(folder)).map(drop)
 }
@@ -35,7 +35,8 @@ fn run(
     if output.status.success() { Ok(output.stdout) } else { Err(reason(&line, &output.stderr)) }
 }
 
-/// Returns the last line that a command wrote, which gives the reason for its failure.
+/// Returns the last line that a command wrote to standard error. It contains the reason for the
+/// failure.
 fn reason(line: &str, messages: &[u8]) -> String {
     let messages = String::from_utf8_lossy(messages);
     let last = messages.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");

@@ -31,7 +31,7 @@ pub(super) fn plans() -> impl Iterator<Item = &'static Text> {
 /// The argument that selects all papers.
 pub(super) const ALL: &str = "all";
 
-/// Returns the names that the command line accepts.
+/// Returns the names of papers that the command line accepts.
 pub(super) fn names() -> PossibleValuesParser {
     PAPERS.iter().map(|paper| paper.name).chain([ALL]).collect::<Vec<_>>().into()
 }
@@ -47,7 +47,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Reads one paper, or all.
+    /// Reads the claims of one paper, or of all papers.
     pub fn open(name: &str, form: Form) -> Result<Self> {
         let full = plans().map(|text| Ok((text.name.to_owned(), text.plan(Form::Full)?)));
         let full: BTreeMap<String, Plan> = full.collect::<Result<_>>()?;
@@ -68,7 +68,7 @@ impl Library {
         self.full[name].rounds
     }
 
-    /// Returns the commands to run, each once.
+    /// Returns the commands that the claims need, each once.
     pub fn commands(&self) -> Vec<&Command> {
         let mut commands: Vec<&Command> = Vec::new();
         for command in self.papers.iter().flat_map(|paper| &paper.commands) {
@@ -84,7 +84,7 @@ impl Library {
         self.papers.iter().flat_map(|paper| &paper.preparations).collect()
     }
 
-    /// Returns the names of those targets and workloads of `plan` that the claims use.
+    /// Returns the names of the targets and of the workloads of `plan` that the claims use.
     pub fn cells(&self, name: &str, plan: &Plan) -> (Vec<String>, Vec<String>) {
         let queries: Vec<&Query> = self
             .papers

@@ -1,4 +1,4 @@
-//! Makes missing files that plans need: aged images, and the workload that aged them.
+//! Makes files that plans need, if they are missing: aged images, and the workload that aged them.
 
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,9 @@ use super::asking;
 /// The folder of these files, within the directory of a run.
 pub(super) const FOLDER: &str = "prepared";
 
-/// Makes the files that are missing in the current directory, in order, because later ones may
-/// depend on earlier ones. If a file can't be made, prints the reason. Returns the names of the
-/// files that could not be made; targets that need them are not measured.
+/// Makes the files that are missing in the current directory. They are made in order, because a
+/// file may need those before it. If a file can't be made, prints the reason. Returns the names of
+/// these files; the targets that need them are not measured.
 pub(super) fn prepare(
     preparations: &[&Preparation],
     form: Form,
@@ -43,16 +43,16 @@ pub(super) fn prepare(
     Ok(failed)
 }
 
-/// Makes the path of an argument absolute if it is a prepared file in the current directory,
-/// because the command runs in another directory.
+/// Makes an argument absolute if it is a prepared file in the current directory. The command runs
+/// in another directory.
 fn from_here(word: &str, preparations: &[&Preparation]) -> String {
     let is_file = preparations.iter().any(|one| one.file == word) && Path::new(word).exists();
     let whole = is_file.then(|| std::path::absolute(word).ok()).flatten();
     whole.map_or_else(|| word.to_owned(), |path| path.display().to_string())
 }
 
-/// Makes the targets and workloads of a plan use the prepared files. Requires that all images,
-/// including the user's, were aged by the present workload.
+/// Changes a plan so that it uses the prepared files. From then on, the plan requires that all
+/// images, including the user's, were aged by the current workload.
 pub(super) fn point_to(plan: &mut Plan, out: &Path, preparations: &[&Preparation]) -> Result<()> {
     let folder = out.join(FOLDER);
     for preparation in preparations {

@@ -19,8 +19,8 @@ use super::{asking, preparing};
 use crate::commands::places;
 use crate::exit::one_line;
 
-/// Default time limit for all commands and plans of a quick run, in minutes. Each plan finishes
-/// its first round even after this limit.
+/// Default time limit for all commands and plans of a quick run, in minutes. Even after this limit,
+/// each plan still completes one round.
 pub(super) const QUICK_MINUTES: u64 = 10;
 
 /// The file with the results of commands, in the directory of the samples.
@@ -29,8 +29,8 @@ const ANSWERS: &str = "answers.json";
 /// The folder to which the plans of a run are written.
 const PLAN_FILES: &str = "plans";
 
-/// Whether a run writes a file or directory of this name, other than pages and the samples of
-/// plans.
+/// Returns whether a run writes a file or directory of this name, apart from pages and the samples
+/// of plans.
 pub(super) fn is_own(name: &str) -> bool {
     [ANSWERS, PLAN_FILES, preparing::FOLDER].contains(&name)
 }
@@ -45,7 +45,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Runs cells of a plan and records the result. Returns how the run ended, or `None` after an
+    /// Runs cells of a plan and records the result. Returns how the run ended; `None` after an
     /// error.
     fn run(&mut self, wanted: Wanted, goes_on: bool) -> Option<EndReason> {
         let Wanted { name, cells, plan, out } = wanted;
@@ -59,7 +59,7 @@ impl Done {
         reason
     }
 
-    /// Records the result of a plan, and prints an error at once.
+    /// Records the result of a plan. If the result is an error, also prints it.
     fn take(&mut self, name: &str, ran: Ran) {
         let trouble = match &ran {
             Ran::Records(..) => None,
@@ -74,7 +74,7 @@ impl Done {
     }
 }
 
-/// A run of all commands and plans that claims need.
+/// A run of all commands and plans that the claims need.
 pub(super) struct Campaign<'a> {
     pub out: &'a Path,
     pub work_dir: Option<&'a Path>,
@@ -84,8 +84,8 @@ pub(super) struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs the commands and then the plans, one after the other. If one fails, the reason is
-    /// printed and the others are still run.
+    /// Runs the commands and then the plans, one after the other. A failure is printed, and the
+    /// remaining ones are still run.
     pub fn run(&self, library: &Library) -> Result<Done> {
         self.make_out(library)?;
         let start = Instant::now();
@@ -105,7 +105,7 @@ impl Campaign<'_> {
         Ok(done)
     }
 
-    /// Gives the remaining minutes to the plans with the fewest rounds.
+    /// Uses the remaining minutes for more rounds of the plans with the fewest rounds.
     fn use_rest(&self, library: &Library, start: Instant, done: &mut Done) -> Result<()> {
         let mut stuck = BTreeSet::new();
         while !done.interrupted {
@@ -150,14 +150,14 @@ impl Campaign<'_> {
         self.out.join(PLAN_FILES).join(format!("{name}.toml"))
     }
 
-    /// Returns a plan with its share of the remaining time. `taken` is the time that the run has
-    /// already used.
+    /// Returns a plan with its share of the remaining time as its limit. `taken` is the time that
+    /// the run has already used.
     fn wanted(&self, library: &Library, index: usize, taken: Duration) -> Result<Wanted> {
         let (text, plan) = &library.plans[index];
         let mut plan = plan.clone();
         preparing::point_to(&mut plan, self.out, &library.preparations())?;
         if library.form == Form::Quick {
-            // Interference is only marked, because there is no time to repeat a block.
+            // Interference is only marked: there is no time to repeat a block.
             plan.reruns_max = Some(0);
             let left = (self.minutes * 60).saturating_sub(taken.as_secs());
             let share = left / (library.plans.len() - index) as u64;
@@ -219,7 +219,7 @@ struct Spent {
 }
 
 impl Spent {
-    /// Adds up the sessions of a plan. Returns `None` if no round was completed.
+    /// Adds up the time of a plan's sessions. Returns `None` if no round was completed.
     fn of(index: usize, records: &[Record], most: u32) -> Option<Self> {
         let ends = records.iter().filter_map(|record| match record {
             Record::End(end) => Some(end),
@@ -234,9 +234,9 @@ impl Spent {
         self.time / self.rounds
     }
 
-    /// Returns the plan that gets more rounds in the remaining time, and its new number of rounds.
-    /// This is the plan with the fewest rounds, among those with time for another round. The
-    /// remaining time is divided equally among these plans.
+    /// Returns the index of the plan that gets more rounds in the remaining time, and its new
+    /// number of rounds. Of the plans with time for another round, it is the one with the fewest
+    /// rounds. Its share is the remaining time, divided equally among these plans.
     fn next(plans: Vec<Self>, left: Duration) -> Option<(usize, u32)> {
         let has_room = |plan: &Self| plan.rounds < plan.most && plan.each() <= left;
         let plans: Vec<Self> = plans.into_iter().filter(has_room).collect();
@@ -247,7 +247,7 @@ impl Spent {
     }
 }
 
-/// Returns a sentence for each plan that estimates its duration.
+/// Returns the name of each plan, with a sentence that estimates its duration.
 pub(super) fn estimates(library: &Library, minutes: u64) -> Result<Vec<(&'static str, String)>> {
     let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0, minutes };
     let wanted = |index| campaign.wanted(library, index, Duration::ZERO);
@@ -307,9 +307,9 @@ mod tests {
         file
     }
 
-    /// Among plans with time for one more round, the one with the fewest rounds is chosen. It gets
-    /// several rounds at once if its share of the time allows them, but at most as many as its full
-    /// form has.
+    /// Of the plans with time for another round, the one with the fewest rounds gets more. It gets
+    /// as many rounds as fit into its share of the time, at least one, and never more than in its
+    /// full form.
     #[test]
     fn remaining_time_goes_to_the_plan_with_the_fewest_rounds() {
         let seconds = Duration::from_secs;
@@ -337,8 +337,8 @@ mod tests {
     const SAMPLE: &str = r#"{"record":"sample","run":"1"}"#;
     const END: &str = r#"{"record":"end","reason":"finished","rounds":1,"elapsed_seconds":1}"#;
 
-    /// Samples measured before an error are kept with the error. Without samples, the plan is
-    /// reported as not measured.
+    /// Samples measured before an error are kept, together with the error. Without any samples, the
+    /// plan is reported as not measured.
     #[test]
     fn samples_measured_before_an_error_are_kept() {
         let cut = written(&[PROVENANCE, SAMPLE]);

@@ -1,4 +1,4 @@
-//! Describes a run: before it, the planned steps; after it, the form in which its plans were run.
+//! Describes a run: the planned steps before the run, and afterwards the form of the plans.
 
 use anyhow::Result;
 use fslab_compare::plan::Form;
@@ -8,11 +8,11 @@ use super::library::Library;
 use super::running::{Done, estimates};
 use crate::units::counted;
 
-/// Prints the plans with their estimates, and the sources of the claims' figures. With
-/// `with_claims`, it prints each claim. `minutes` is the time limit of a quick run.
+/// Prints the plans with their estimated durations, and where the claims' figures come from. With
+/// `with_claims`, prints each claim. `minutes` is the time limit of a quick run.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
     say!("plans, reduced to the measurements that the claims need:");
-    // Preparations, which are listed below, make the images that targets need.
+    // If there are preparations, which are listed below, they make the images that targets need.
     let is_all_there = library.preparations().is_empty();
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());

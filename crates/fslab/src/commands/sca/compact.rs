@@ -41,7 +41,7 @@ impl Compact {
             let freed = if self.dry_run {
                 totals.expect(&tool)?
             } else {
-                // Compaction takes the lock of the file, so the tool must release it first.
+                // Compaction locks the file, so the tool must release its own lock first.
                 drop(tool);
                 totals.compact(path, &progress)?
             };
@@ -81,8 +81,8 @@ impl Compact {
 }
 
 impl Totals {
-    /// Counts a file that compaction would rewrite. Returns the bytes of its garbage, or `None` if
-    /// it needs no compaction.
+    /// Counts a file that compaction would rewrite. Returns the bytes of its garbage; `None` if the
+    /// file needs no compaction.
     fn expect(&mut self, tool: &Tool) -> Result<Option<u64>> {
         if !tool.gains_by_packing()? {
             self.already += 1;

@@ -57,7 +57,7 @@ pub struct Decode {
     how: How,
 }
 
-/// The reason why files that look like stored files are not decoded.
+/// The reason why a file that only looks like a stored file is not decoded.
 const LOOKALIKES: &str = "in a decoded directory, files that look like stored files are ordinary \
                           files; `fslab sca cat` prints the content of such a file";
 
@@ -114,7 +114,7 @@ fn estimate(tree: &Path, layer: &LayerChoice, is_quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// Prints the number of files in a directory that would be decoded.
+/// Prints the number of files in a directory that decoding would change.
 fn count_stored(tree: &Path, is_quiet: bool) -> Result<()> {
     let decoded = DecodedFiles::find(tree)?;
     let progress = Progress::new("read", is_quiet);
@@ -170,8 +170,7 @@ impl How {
     }
 }
 
-/// Opens a directory for conversion. If it is in use, the error names its mount, not the layer of
-/// the conversion.
+/// Opens a directory for conversion. If the directory is in use, the error names its mount.
 fn open(tree: &Path, layer: &LayerChoice, direction: Direction) -> Result<Conversion> {
     match Conversion::open(tree, layer, direction, &stack_context::of_program()) {
         Err(Error::Layers(fslab_layers::Error::InUse { .. })) => {

@@ -1,5 +1,5 @@
-//! Refuses paths in a mount with a codec layer. Through such a mount, stored files look like plain
-//! files, so they would be encoded a second time.
+//! Refuses paths in a mount with a codec layer. In such a mount, stored files appear decoded, so
+//! the tools would encode their content a second time.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::commands::status;
 
-/// Fails if a path lies in a mount whose stack has a codec layer. If the layers of a mount are not
-/// known, fails only if the command `encodes` or decodes files.
+/// Fails if a path lies in a mount whose stack has a codec layer. If the layers of a mount are
+/// unknown, fails only if the command encodes or decodes files (`encodes`).
 ///
 /// # Errors
-/// The path and the lower directory to be used instead; the list of mounts can't be read. A path
-/// that can't be opened is no error here.
+/// Returns an error with the path and with the lower directory to use instead. Also fails if the
+/// list of mounts can't be read. A path that can't be opened is ignored here.
 pub fn refuse(paths: &[&PathBuf], encodes: bool) -> Result<()> {
     let mut accepted = Vec::new();
     for path in paths {
@@ -36,7 +36,7 @@ pub fn refuse(paths: &[&PathBuf], encodes: bool) -> Result<()> {
                 let unknown = format!("can't find out the layers of the mount {target}");
                 return Err(error.context(unknown));
             }
-            // Reading does no harm.
+            // Commands that only read are harmless.
             Ok(None) | Err(_) => false,
         };
         if has_codec {
@@ -54,7 +54,7 @@ pub fn refuse(paths: &[&PathBuf], encodes: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether a layer, as `fslab mount -l` accepts it, is a codec.
+/// Returns whether a layer, in the form that `fslab mount -l` accepts, is a codec.
 fn is_codec(layer: &str) -> bool {
     let name = layer.split_once(':').map_or(layer, |(name, _)| name);
     fslab_sca::CODECS.iter().any(|codec| codec.name == name)

@@ -1,10 +1,10 @@
-//! `fslab sca recovery`: measures how long it takes to rebuild the chunk map of a stored file after
-//! a crash, compared with reading the file.
+//! `fslab sca recovery`: measures the time to rebuild the chunk map of a stored file after a crash,
+//! compared with the time to read the file.
 //!
-//! A file is written through a layer that is never shut down, as if its daemon were killed. New
-//! layers then open it in two states: as the kill left it, and with its root slots destroyed. In
-//! the second state, the chunk map is found only from the headers of the frames. The page cache
-//! contains nothing of the file before each measurement.
+//! A file is written through a layer that is never shut down, as if its daemon had been killed.
+//! Then new layers open the file in two states: unchanged, and with its root slots destroyed. In
+//! the second state, only the headers of the frames show the chunk map. Before each measurement,
+//! the file is removed from the page cache.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -57,7 +57,8 @@ pub struct Recovery {
     json: bool,
 }
 
-/// Times of one round, in seconds: locating the content of the file, and reading it.
+/// Times of one round, in seconds: for reading one byte, which needs the chunk map, and for reading
+/// the whole file.
 type Round = (f64, f64);
 
 impl Recovery {
@@ -119,8 +120,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Fails after a signal. The caller then drops the temporary directory, which deletes the
-    /// files.
+    /// Fails after a signal. The caller then drops the temporary directory, which deletes the files
+    /// in it.
     fn check(&self) -> Result<()> {
         ensure!(!self.interrupt.is_raised(), "interrupted; no files are left");
         Ok(())
@@ -164,7 +165,7 @@ impl Work<'_> {
         (0..self.asked.rounds).map(round).collect()
     }
 
-    /// Returns the seconds that a new layer takes to find the file and read `bytes` bytes of it.
+    /// Returns the seconds that a new layer takes to open the file and read `bytes` bytes of it.
     fn seconds(&self, stored: &Path, bytes: u64) -> Result<f64> {
         make_cold(stored)?;
         let directory = stored.parent().context("a file without a directory")?;
@@ -201,7 +202,7 @@ fn request() -> Request {
     Request { credentials: Credentials { uid, gid }, umask: 0o022, now, ..Request::default() }
 }
 
-/// Drops the stored file from the page cache.
+/// Removes the stored file from the page cache.
 fn make_cold(stored: &Path) -> Result<()> {
     let file = File::open(stored).with_context(|| stored.display().to_string())?;
     file.sync_all()?;
@@ -224,7 +225,7 @@ fn told(rounds: &[Round]) -> Value {
     json!({ "ratio": ratio, "rounds": times.collect::<Vec<_>>() })
 }
 
-/// Returns a progress line that is redrawn on a terminal.
+/// Returns a progress line. On a terminal, it is redrawn.
 fn spinner() -> Result<ProgressBar> {
     Ok(ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?))
 }

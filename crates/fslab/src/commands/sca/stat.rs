@@ -141,8 +141,7 @@ fn total(codecs: &BTreeMap<&str, Sums>) -> Sums {
     })
 }
 
-/// Returns the compression ratio: bytes of content for each stored byte; 1 for files without
-/// content.
+/// Returns the compression ratio: content bytes per stored byte. It is 1 for files without content.
 fn ratio(size: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { size as f64 / stored_bytes as f64 }
 }

@@ -1,4 +1,4 @@
-//! `fslab sca check` and `fslab sca verify`: check the structure of stored files, and their
+//! `fslab sca check` checks the structure of stored files; `fslab sca verify` also checks the
 //! checksums.
 
 use std::path::{Path, PathBuf};

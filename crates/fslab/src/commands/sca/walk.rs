@@ -1,4 +1,4 @@
-//! Walks over the stored files that the arguments of a command select: files, and all files below
+//! Visits the stored files that the arguments of a command select: files, and the files below
 //! directories.
 
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use crate::units;
 pub struct Walk<'a, F> {
     progress: &'a Progress,
     work: F,
-    /// The path that the user named.
+    /// The path on the command line that is being walked.
     named: &'a Path,
-    /// A tree that is in use, whose remaining files are skipped.
+    /// A tree that is in use. Its remaining files are skipped.
     in_use: Option<PathBuf>,
     outcome: Outcome,
 }
@@ -26,19 +26,19 @@ pub struct Walk<'a, F> {
 /// Counts of skipped and failed files.
 #[derive(Default)]
 pub struct Outcome {
-    /// Files in directories that are not stored files.
+    /// Files that are not stored files, found in directories.
     pub plain_files: u64,
-    /// Stored files, including empty files, because layers store empty content that way. The
-    /// function is not called for empty files.
+    /// Stored files. Empty files are included, because layers store empty content as an empty file.
+    /// The function of the walk is not called for empty files.
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,
-    /// The number of directories among the failures; each is in use.
+    /// The number of failures that are directories; each of these is in use.
     failed_directories: u64,
 }
 
-/// Calls `work` for each stored file of `paths`. A file that can't be opened, or for which `work`
-/// fails, is reported on standard error; the walk continues.
+/// Calls `work` for each stored file at or below `paths`. If a file can't be opened, or `work`
+/// fails for it, the error is printed on standard error and the walk continues.
 pub fn each<F>(paths: &[PathBuf], progress: &Progress, work: F) -> Outcome
 where
     F: FnMut(&Path, Tool) -> Result<()>,
@@ -56,7 +56,7 @@ where
     walk.outcome
 }
 
-/// Whether the error means that the tree of a file is mounted, or used by another tool.
+/// Returns whether the error means that the file's tree is mounted, or used by another tool.
 fn is_in_use(error: &Error) -> bool {
     matches!(error, Error::StoredFile { source, .. } if source.errno() == Errno::BUSY)
 }
@@ -65,13 +65,13 @@ fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0 + other.0, one.1 + other.1)
 }
 
-/// Whether a directory is the root of a tree that fslab locks.
+/// Returns whether a directory is the root of a tree that fslab locks.
 fn has_lock(directory: &Path) -> bool {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| fslab_vfs::is_lock_file_name(&entry.file_name()))
 }
 
-/// Returns the mount point of the fslab mount over a directory, if the list of mounts shows it.
+/// Returns the mount point of the fslab mount whose lower directory is `tree`, if there is one.
 fn mount_over(tree: &Path) -> Option<PathBuf> {
     let tree = tree.canonicalize().ok()?;
     let is_of_it = |mount: &MountEntry| {
@@ -81,7 +81,7 @@ fn mount_over(tree: &Path) -> Option<PathBuf> {
     fslab_sys::mounts::list().ok()?.into_iter().find(is_of_it).map(|mount| mount.target)
 }
 
-/// Counts the files and bytes below a path; unreadable ones are not counted.
+/// Counts the files and bytes at and below a path. Unreadable files are not counted.
 pub fn size_of(path: &Path) -> (u64, u64) {
     let Ok(found) = path.symlink_metadata() else { return (0, 0) };
     if !found.is_dir() {
@@ -105,7 +105,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
                 return Ok(());
             }
             let entry = entry.with_context(cant)?;
-            // `file_type` does not follow symbolic links, so the walk stays in the tree.
+            // `file_type` does not follow symbolic links, so the walk never leaves the tree.
             let kind = entry.file_type().with_context(cant)?;
             if kind.is_dir() {
                 self.directory(&entry.path());
@@ -121,8 +121,8 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         self.file(path, true);
     }
 
-    /// Visits a file. An empty file is only counted: it has no codec, so it can't be opened as a
-    /// stored file.
+    /// Visits a file. An empty file is only counted: it can't be opened as a stored file, because
+    /// it has no codec.
     fn file(&mut self, path: &Path, is_named: bool) {
         if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
             self.outcome.stored_files += 1;
@@ -147,7 +147,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
     }
 
     /// Skips the rest of a tree that is in use. The tree is the outermost directory with a lock
-    /// file at or below the user's path. Without a lock file, it is that path.
+    /// file, at or below the path on the command line. Without a lock file, it is that path.
     fn leave_tree_of(&mut self, file: &Path) {
         let above = file.ancestors().skip(1).take_while(|path| path.starts_with(self.named));
         let tree = above.filter(|path| has_lock(path)).last().unwrap_or(self.named).to_owned();
@@ -165,7 +165,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
     }
 }
 
-/// Returns the error message for a tree that is in use. It names the mount, if that is known.
+/// Returns the error message for a tree that is in use. It contains the mount point, if known.
 pub fn in_use(tree: &Path) -> String {
     let user = match mount_over(tree) {
         Some(point) => format!("by the mount on {}: unmount it first", point.display()),
@@ -181,7 +181,7 @@ impl Outcome {
         self.failed.len() as u64
     }
 
-    /// Whether the walk found only failures, so that there are no figures to show.
+    /// Returns whether the walk found only failures, so that there are no figures to print.
     pub fn is_nothing_but_failures(&self) -> bool {
         self.failures() > 0 && self.stored_files + self.plain_files == 0
     }
@@ -189,8 +189,8 @@ impl Outcome {
     /// Fails if any file failed.
     ///
     /// # Errors
-    /// A message with the number of files that could not be `done`, and the exit code of the first
-    /// failure.
+    /// Returns an error with the number of files that could not be `done`, and with the exit code
+    /// of the first failure.
     pub fn refuse_failures(&self, done: &str) -> Result<()> {
         let directories = self.failed_directories;
         let counted = match (self.failures() - directories, directories) {

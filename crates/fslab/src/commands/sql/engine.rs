@@ -31,7 +31,7 @@ pub fn answer(query: &Query) -> Result<()> {
     let text = serde_json::to_vec(query)?;
     if let Some(mut input) = engine.stdin.take() {
         match input.write_all(&text) {
-            // The engine ended before it read the query; its message states the reason.
+            // The engine exited before it read the query. Its error message contains the reason.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             written => written.with_context(|| program.display().to_string())?,
         }
@@ -63,7 +63,7 @@ fn find() -> Result<PathBuf> {
 fn message(mut stderr: ChildStderr) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     (&mut stderr).take(MESSAGE_MAX).read_to_end(&mut bytes)?;
-    // The rest is read and discarded, so that the engine never blocks on a full pipe.
+    // Read and discard the rest, so that the engine never blocks on a full pipe.
     std::io::copy(&mut stderr, &mut std::io::sink())?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }

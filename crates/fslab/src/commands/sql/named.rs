@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::output::{plain_table, print_table};
 
-/// A query with a name. Its text starts with comment lines: the question, and the needed tables.
+/// A named query. Its text begins with two comments: the question that it answers, and its tables.
 pub struct NamedQuery {
     pub name: &'static str,
     pub text: &'static str,
@@ -38,8 +38,8 @@ pub const QUERIES: &[NamedQuery] = queries!(
 const TABLES: &str = "-- Tables: ";
 
 impl NamedQuery {
-    /// Returns the comment lines before the line with the tables: the question that the query
-    /// answers.
+    /// Returns the question that the query answers: the comment lines before the line with the
+    /// tables.
     pub fn question(&self) -> String {
         let lines = self.text.lines().take_while(|line| !line.starts_with(TABLES));
         lines.filter_map(|line| line.strip_prefix("-- ")).collect::<Vec<_>>().join(" ")
@@ -55,7 +55,7 @@ impl NamedQuery {
 /// Returns the query of this name.
 ///
 /// # Errors
-/// There is no such query.
+/// Fails if there is no such query.
 pub fn find(name: &str) -> Result<&'static NamedQuery> {
     match QUERIES.iter().find(|query| query.name == name) {
         Some(query) => Ok(query),

@@ -48,7 +48,7 @@ impl FromStr for Place {
 /// Answers each request for `/metrics` with the result of `metrics`, until a signal arrives.
 ///
 /// # Errors
-/// The address can't be used.
+/// Fails if the address can't be used.
 pub fn serve(place: &Place, metrics: impl Fn() -> Result<String>) -> Result<()> {
     let interrupt =
         Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
@@ -69,7 +69,7 @@ pub fn serve(place: &Place, metrics: impl Fn() -> Result<String>) -> Result<()> 
     Ok(())
 }
 
-/// A socket in the file system; removed when dropped.
+/// A socket in the file system. It is removed when dropped.
 struct Socket(PathBuf);
 
 impl Drop for Socket {
@@ -101,7 +101,7 @@ fn listen(place: &Place) -> Result<(Server, Option<Socket>)> {
 
 fn bind(path: &Path) -> std::io::Result<(UnixListener, Socket)> {
     let listener = match UnixListener::bind(path) {
-        // A killed server left the socket.
+        // A killed server left this socket behind.
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_over(path) => {
             std::fs::remove_file(path)?;
             UnixListener::bind(path)?
@@ -113,7 +113,7 @@ fn bind(path: &Path) -> std::io::Result<(UnixListener, Socket)> {
     Ok((listener, socket))
 }
 
-/// Whether a path is a socket that no process listens on.
+/// Returns whether a path is a socket on which no process listens.
 fn is_left_over(path: &Path) -> bool {
     matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
         && path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())

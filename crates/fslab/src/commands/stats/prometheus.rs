@@ -1,4 +1,4 @@
-//! Formats reports of layers in the text format of Prometheus, version 0.0.4.
+//! Formats the reports of layers in Prometheus's text format, version 0.0.4.
 
 use fslab_layers::{Latency, OperationReport, Report};
 
@@ -59,8 +59,8 @@ fn head(name: &str, kind: &str, help: &str) -> String {
     format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
 }
 
-/// Replaces characters that a name of a metric can't have. Another user's daemon may have chosen
-/// the name, and must not add lines.
+/// Replaces characters that are not allowed in the name of a metric. The daemon may belong to
+/// another user, and its names must not add lines to the output.
 fn metric_name(name: &str) -> String {
     let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     name.chars().map(|letter| if is_allowed(letter) { letter } else { '_' }).collect()

@@ -1,4 +1,4 @@
-//! Formats reports of layers as tables for people.
+//! Formats the reports of layers as readable tables.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ pub fn render(layers: &[Report]) -> String {
 fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
     writeln!(text, "layer {}: {}", layer.position, plain(&layer.layer))?;
     if !layer.operations.is_empty() {
-        // Tables pad each line with blanks to their width.
+        // Each line of a table is padded with blanks to the width of the table.
         let table = table(&layer.operations).to_string();
         table.lines().try_for_each(|line| writeln!(text, "{}", line.trim_end()))?;
     } else if layer.measures.is_empty() {

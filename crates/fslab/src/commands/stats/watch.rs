@@ -10,7 +10,7 @@ pub fn between(before: &[Report], after: &[Report]) -> Vec<Report> {
     after.iter().map(|later| since(before, later)).collect()
 }
 
-/// Returns the line above the tables of an interval.
+/// Returns the heading for the tables of an interval.
 pub fn heading(interval: Duration) -> String {
     let now = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
     format!("{now}, the last {:.1} s", interval.as_secs_f64())
@@ -51,7 +51,8 @@ fn of_both(first: &OperationReport, last: &OperationReport) -> OperationReport {
     }
 }
 
-/// Returns the latencies of an interval. The maximum is an estimate: the upper bound of its bucket.
+/// Returns the latencies during an interval. The maximum is an estimate: the upper bound of the
+/// highest bucket.
 fn latency_between(first: &Latency, last: &Latency) -> Latency {
     let counted_before = |upper_ns: u64| {
         let same = first.buckets.iter().find(|bucket| bucket.upper_ns == upper_ns);
@@ -76,8 +77,8 @@ fn latency_between(first: &Latency, last: &Latency) -> Latency {
     }
 }
 
-/// Returns the latency that `of_thousand` of a thousand operations did not exceed. The buckets must
-/// be sorted.
+/// Returns a latency that `of_thousand` of 1000 operations did not exceed: the upper bound of a
+/// bucket. The buckets must be sorted.
 fn percentile(buckets: &[Bucket], of_thousand: u64) -> u64 {
     let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
     let wanted = (all * of_thousand).div_ceil(1000).max(1);

@@ -1,5 +1,5 @@
-//! Finds the tree that contains a path, and executes commands on it: in the daemon of its mount, or
-//! by opening the tree.
+//! Finds the tree that contains a path, and executes commands on it. If the tree is mounted, its
+//! daemon executes them; otherwise this process opens the tree.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -31,16 +31,16 @@ const SERVICE: &str = "tier";
 const NEXT_DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A tree, and the way to execute commands on it.
+/// A tree, and how commands on it are executed.
 pub enum Access {
     /// The tree is mounted; its daemon executes commands.
     Mounted(MountEntry),
-    /// The tree is not mounted; this process opens its directory.
+    /// The tree is not mounted; this process opens the directory.
     Directory(PathBuf),
 }
 
 impl Access {
-    /// Returns the tree that a path is in, and the path relative to its root.
+    /// Returns the tree that contains a path, and the path relative to the tree's root.
     pub fn to(path: &Path) -> Result<(Self, Vec<u8>)> {
         let path = resolved(path)?;
         let mounts = mounts::list().context("can't read the list of mounts")?;
@@ -90,7 +90,7 @@ impl Access {
         }
     }
 
-    /// Executes a command, and calls `told` for each event. Stops if `told` returns `false`.
+    /// Executes a command, and calls `told` for each event. Stops once `told` returns `false`.
     pub fn ask(&self, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
         match self {
             Self::Mounted(mount) if mount.is_read_only && !command.only_asks() => {
@@ -121,7 +121,8 @@ fn must_be_there(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns an absolute path without symbolic links. The last name may be a link, or may not exist.
+/// Returns an absolute path without symbolic links, except that its last name may be one. The last
+/// name need not exist.
 fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
@@ -162,8 +163,8 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
     let (shown, start) = (mount.target.display(), Instant::now());
     loop {
         let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
-        // This step comes before the search for the socket. In the reverse order, a daemon that
-        // makes its sockets between the two steps would seem to have no socket.
+        // This check must precede the search for the socket. In the reverse order, a daemon that
+        // makes its sockets between both steps would appear to have no socket.
         let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {
@@ -176,7 +177,7 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
                 ),
                 Err(_) => {}
             },
-            // The next daemon may already have removed the socket of the killed one.
+            // The next daemon may already have removed the socket of the killed daemon.
             None if is_dead() => {
                 bail!(
                     "the daemon of {shown} is dead; replace the mount with `fslab mount -o replace`"
@@ -194,8 +195,8 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
     }
 }
 
-/// Opens the tree of a tier that is not mounted. If the command is a query, the mode of the tree's
-/// root directory is left unchanged.
+/// Opens the tree of a tier that is not mounted. A query does not change the mode of the tree's
+/// root directory.
 fn open(root: &Path, command: &Command) -> Result<Arc<Tier>> {
     let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;

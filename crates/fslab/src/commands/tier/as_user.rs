@@ -1,8 +1,7 @@
-//! Commands on a mounted tree by a user who did not mount it.
+//! Executes commands on a mounted tree for a user who neither is root nor made the mount.
 //!
-//! This process executes them through the mount, by reading files and setting xattrs. The kernel
-//! therefore checks the user's permissions, and a command can do only what the user could do
-//! anyway.
+//! This process works through the mount, by reading files and setting xattrs. So the kernel checks
+//! the user's permissions, and a command can do only what the user could do anyway.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -31,10 +30,11 @@ use crate::runtime;
 /// The largest xattr of Linux, in bytes.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// Executes a command, and calls `told` for each event. Stops if `told` returns `false`.
+/// Executes a command, and calls `told` for each event. Stops once `told` returns `false`.
 ///
 /// # Errors
-/// Only the owner of the mount and root may run the command, or the mount has no tier layer.
+/// Fails if only root and the owner of the mount may run the command, or if the mount has no tier
+/// layer.
 pub fn execute(
     mount: &MountEntry,
     command: &Command,
@@ -63,10 +63,10 @@ pub fn execute(
     Ok(())
 }
 
-/// A command that is being executed.
+/// The execution of a command.
 struct Session<'a> {
     root: &'a Path,
-    /// The device number of the mount; other file systems mounted in it are skipped.
+    /// The device number of the mount. Other file systems that are mounted in the tree are skipped.
     device: u64,
     told: &'a mut dyn FnMut(Event) -> bool,
     /// Whether the receiver still wants events.
@@ -130,13 +130,14 @@ impl Session<'_> {
                     self.root.display()
                 )
             }
-            // Any other error concerns the value of this xattr, not the existence of the layer.
+            // Any other error means that the layer exists but the value of this xattr can't be
+            // read.
             _ => Ok(()),
         }
     }
 
-    /// Calls `visit` for each regular file at or below some paths, down to a maximum depth. Reports
-    /// the errors of single files.
+    /// Calls `visit` for each regular file at or below some paths, down to a maximum depth. An
+    /// error of one file is reported, and the others are still visited.
     fn each_file(
         &mut self,
         paths: &[Vec<u8>],
@@ -157,7 +158,7 @@ impl Session<'_> {
         }
     }
 
-    /// Visits a regular file, or returns the paths in a directory.
+    /// If the path is a regular file, visits it. If it is a directory, returns the paths in it.
     fn visit(
         &mut self,
         inner: PathBuf,
@@ -218,7 +219,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Recalls files by reading one byte of each block.
+    /// Recalls files by reading one byte of each of their blocks.
     fn recall(&mut self, paths: &[Vec<u8>], range: Option<(u64, u64)>, rate: u64) {
         let clock = around(&crate::stack_context::of_program()).clock;
         let limit = RateLimit::new(rate, &clock);

@@ -68,12 +68,13 @@ struct Exporting {
     progress: Progress,
     /// Number of files that could not be examined.
     problems: u64,
-    /// The reason if the command or the data set failed.
+    /// The error that ended the command or made the data set fail.
     error: Option<anyhow::Error>,
 }
 
 impl Export {
-    /// Writes the data set. If files are missing in the data set, the command fails but keeps it.
+    /// Writes the data set. If some files could not be examined, the data set is kept but the
+    /// command fails.
     pub fn run(self, detail: Detail) -> Result<()> {
         let start = Instant::now();
         let (access, paths) = Access::to_all(std::slice::from_ref(&self.tree))?;
@@ -103,7 +104,7 @@ impl Export {
 }
 
 impl Exporting {
-    /// Takes an event. Returns `false` to stop the command.
+    /// Handles an event. Returns `false` to stop the command.
     fn take(&mut self, event: Event) -> bool {
         match event {
             Event::Exported(file) => match self.push(&file) {

@@ -63,7 +63,7 @@ pub struct Init {
     tree: PathBuf,
 }
 
-/// Parses a value as it is spelt in `tier.toml`.
+/// Parses a value in the spelling of `tier.toml`.
 fn parse_word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_value(text.into())
 }
@@ -122,7 +122,7 @@ impl Init {
 }
 
 /// Prints which users can read released files while the tree is not mounted, and which content they
-/// read.
+/// get.
 fn say_what_umount_leaves(
     wish: &TierDescription,
     marks: Marks,
@@ -242,7 +242,8 @@ impl Attach {
             None if is_known => {}
             None => home.attach(&archive, around.identities.make(), key)?,
         }
-        // The archive was checked above. `take_over` leaves the other tree only read access.
+        // The archive was checked above. After `take_over`, the other tree can only read the
+        // archive.
         if self.take_over {
             let holder = archive.holder()?;
             if detail.is_text() {
@@ -279,8 +280,8 @@ fn refusal(
     Ok(archive.refusal(writer_of(tree, around)?.as_ref())?)
 }
 
-/// Prints a warning if an archive is on the file system of the tree. Releasing files then frees no
-/// space, and one failing disk loses both.
+/// Prints a warning if an archive and the tree are on the same file system. Then releasing a file
+/// frees no space, and a failure of the disk destroys both copies.
 fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let Some(archive) = archive.local_path() else { return Ok(()) };
@@ -337,7 +338,7 @@ impl Rebuild {
 
     fn rebuild(&self, detail: Detail) -> Result<()> {
         let around = around(&crate::stack_context::of_program());
-        // The home is read first, so that an unreadable home changes nothing.
+        // Read the home first, so that an unreadable home changes nothing.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
         let (archives, keys) = (addresses_of(&self.archives)?, all_resolved(&self.keys)?);
@@ -372,10 +373,9 @@ impl Rebuild {
         let options = rebuild::Options { before, trust: self.trust, poison };
         let mut made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request)?;
         made.problems.extend(remains.problems);
-        // The archives are closed here, because a tree can take over an archive only if nothing
-        // else uses it.
+        // Close the archives here: a tree can take over an archive only while nothing else uses it.
         drop(remains.archives);
-        // After a partial rebuild, objects of missing files would be treated as not needed, and
+        // After a partial rebuild, the objects of missing files would appear to be unneeded and
         // expire.
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
@@ -398,8 +398,8 @@ impl Rebuild {
     }
 }
 
-/// Parses an archive's address as the user gave it. A relative path is relative to the current
-/// directory.
+/// Parses the address of an archive from the command line. A relative path is relative to the
+/// current directory.
 pub(super) fn address_of(text: &OsStr) -> Result<ArchiveAddress> {
     let address = ArchiveAddress::parse(text)?;
     Ok(match address.local_path() {
@@ -416,8 +416,8 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     paths.iter().map(|path| resolved(path)).collect()
 }
 
-/// Prints the result of a rebuild, and the archives that the new tree only reads. Fails if the new
-/// tree differs from the original one.
+/// Prints the result of a rebuild, and the archives that the new tree can only read. Fails if the
+/// new tree differs from the original one.
 fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], detail: Detail) -> Result<()> {
     if detail == Detail::Json {
         let mut value = json!(made);
@@ -483,7 +483,7 @@ fn report_to_people(made: &rebuild::Rebuilt) {
     }
 }
 
-/// Opens and locks a directory that no other fslab uses.
+/// Opens and locks a directory. Fails if another fslab uses it.
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
     let tree = super::own_tree(path)?;
@@ -496,8 +496,8 @@ fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     Ok(Arc::new(tree))
 }
 
-/// Checks that archives, home and keys are outside of the tree. Otherwise they would be archived
-/// with the tree's files; in particular, archives must not contain their key.
+/// Checks that the archives, the home and the keys are outside the tree. Otherwise they would be
+/// archived with the tree's files; in particular, an archive must never contain its own key.
 fn must_lie_outside<'a>(
     tree: &Path,
     archives: impl IntoIterator<Item = &'a ArchiveAddress>,

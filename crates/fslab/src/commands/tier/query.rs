@@ -42,7 +42,8 @@ pub struct Selection {
 
 impl Selection {
     pub fn query(self) -> Query {
-        // Rounded up, so that a fraction of a second does not select files of any age.
+        // Times are rounded up, because a fraction of a second would become 0, which selects all
+        // files.
         let seconds = |time: Option<Duration>| {
             time.map_or(0, |time| time.as_secs() + u64::from(time.subsec_nanos() > 0))
         };
@@ -60,12 +61,12 @@ impl Selection {
     }
 }
 
-/// Parses a name of a state.
+/// Parses the name of a residency state.
 fn states() -> impl TypedValueParser<Value = Residence> {
     one_of(Residence::ALL.to_vec(), Residence::name)
 }
 
-/// Parses a name of a property for `fslab tier du --by`.
+/// Parses the name of a property by which `fslab tier du --by` groups files.
 pub fn groupings() -> impl TypedValueParser<Value = Grouping> {
     one_of(Grouping::ALL.to_vec(), Grouping::name)
 }

@@ -13,7 +13,7 @@ use crate::output::{self, harmless};
 use crate::progress::Progress;
 use crate::units;
 
-/// Maximum number of versions that are sorted together before they are shown. This limits the
+/// Maximum number of versions that are sorted together before they are printed. It limits the
 /// memory.
 const SORTED_MAX: usize = 65_536;
 
@@ -41,13 +41,13 @@ impl Detail {
         }
     }
 
-    /// Whether text for people is printed.
+    /// Returns whether readable text is printed.
     pub fn is_text(self) -> bool {
         matches!(self, Self::Files | Self::Sums)
     }
 }
 
-/// The action of releasing a file, as events name it.
+/// The name in events of the action that releases a file.
 const RELEASED: &str = "released";
 
 /// Runs a command and shows its events.
@@ -76,7 +76,7 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     shown.end()
 }
 
-/// Returns the note to print if a command reported no events.
+/// Returns the note to print if a command produced no events.
 fn nothing_in(command: &Command) -> Option<&'static str> {
     match command {
         Command::State { recursive: false, .. } => {
@@ -97,14 +97,14 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
 struct Shown {
     detail: Detail,
     progress: Progress,
-    /// Number of events, except for an end without an error.
+    /// Number of events, without counting a final event that reports no error.
     told: u64,
     problems: u64,
     /// Whether at least one file was released.
     has_released: bool,
     /// Files and bytes, by action.
     done: BTreeMap<String, (u64, u64)>,
-    /// Versions that are not yet printed, with their sort key: path, then time.
+    /// Versions that are not printed yet. The sort key is the path, then the time.
     versions: Vec<((String, i64), Event)>,
     /// The exit code and the error, if the command failed.
     error: Option<(Code, String)>,
@@ -215,14 +215,14 @@ impl Shown {
         self.error.clone().or(Some((Code::Failure, problems)))
     }
 
-    /// Returns the last event, with the result of the command.
+    /// Returns the final event, which contains the result of the command.
     fn ending(&self) -> Event {
         let (code, error) = self.outcome().unzip();
         Event::End { error, code: code.unwrap_or(Code::Success) as u8 }
     }
 }
 
-/// Formats an event as a line for people; `None` if there is nothing to print.
+/// Formats an event as a readable line; `None` if nothing is printed for it.
 fn as_line(event: &Event) -> Option<String> {
     Some(match event {
         Event::Done { what, path, bytes } => {
@@ -311,9 +311,9 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
     if named.is_empty() { named } else { format!("  for {named}") }
 }
 
-/// Formats a file's state. It begins with a letter, as in the `ls` of DMFS: `a` is archived and
-/// local, `A` is offline, `p` is partly local. `c` is changed since it was archived, `-` is only
-/// local, `!` is damaged.
+/// Formats a file's state. The line begins with a letter, as in the `ls` of DMFS: `a` for archived
+/// and local, `A` for offline, `p` for partly local, `c` for changed since it was archived, `-` for
+/// local only, and `!` for damaged.
 fn state_line(state: &FileSummary) -> String {
     let letter = match state.state {
         Residence::Offline => 'A',

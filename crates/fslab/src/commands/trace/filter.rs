@@ -50,7 +50,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Whether a record is selected. `paths` must have processed all earlier records.
+    /// Returns whether a record is selected. `paths` must contain the effects of all earlier
+    /// records.
     pub(super) fn accepts(&self, record: &Record, paths: &Paths) -> bool {
         self.accepts_result(record)
             && any(&self.operation, |wanted| *wanted == record.operation)
@@ -93,7 +94,7 @@ fn errno(text: &str) -> Result<u32, String> {
     Ok(errno.raw_os_error().cast_unsigned())
 }
 
-/// Parses a shell pattern for names and paths. `*` and `?` match within one name, `**` matches any
+/// Parses a shell pattern for names and paths. `*` and `?` match within one name; `**` matches any
 /// number of directories.
 fn pattern(text: &str) -> Result<GlobMatcher, globset::Error> {
     Ok(GlobBuilder::new(text).literal_separator(true).build()?.compile_matcher())

@@ -1,4 +1,4 @@
-//! `fslab trace replay`: replays the operations of a trace in this process on another stack.
+//! `fslab trace replay`: repeats the operations of a trace on another stack, within this process.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

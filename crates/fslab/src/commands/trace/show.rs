@@ -45,8 +45,8 @@ impl Args {
             if left == 0 {
                 break;
             }
-            // The filter and the line use the paths from before this operation. So a removed file
-            // still has its path, and a renamed file has its old path.
+            // The filter and the line use the paths as they were before this operation. So a
+            // removed file still has its path, and a renamed file has its old path.
             if self.filter.accepts(&record, &paths) {
                 match self.json {
                     true => writeln!(out, "{}", as_json(&record))?,

@@ -1,9 +1,10 @@
 //! Finds the daemon of a mount before the unmount, and waits for the daemon to exit.
 //!
-//! The daemon is found by the socket on which it reports its result (see `mount/ending.rs`), or
-//! else by its descriptor of /dev/fuse. /proc shows the number of the descriptor's FUSE connection.
-//! A new mount may get the same number while the earlier daemon still writes back. So the code also
-//! checks whether the descriptor is still connected, if the kernel allows that.
+//! The daemon is found by the socket on which it reports its result (see `mount/ending.rs`).
+//! Without a socket, it is found by its descriptor of /dev/fuse: /proc shows the number of the
+//! descriptor's FUSE connection. A new mount may get the same number while the earlier daemon still
+//! writes back data. So the code also checks whether the descriptor is still connected, if the
+//! kernel allows that.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,10 +21,10 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use crate::commands::mount::ending::DONE;
 use crate::runtime;
 
-/// How long a daemon may take to write back and report its result or exit.
+/// The time in which a daemon must write back data and report its result or exit.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long a daemon may take to exit after it has reported its result.
+/// The time in which a daemon must exit after it has reported its result.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum length of a daemon's report in bytes.
@@ -43,9 +44,9 @@ impl Daemon {
         Self::by_socket(mount).or_else(|| Self::by_descriptor(mount.device.1))
     }
 
-    /// Whether a live daemon has made all its sockets. The daemon makes the socket for its result
-    /// last, so this one is tested. The socket of a killed daemon may still exist for a moment,
-    /// while another daemon closes the inherited descriptors.
+    /// Returns whether a live daemon has made all its sockets. A daemon makes the socket for its
+    /// result last, so this socket is tested. The socket of a killed daemon may still exist for a
+    /// moment, while the next daemon closes the inherited descriptors.
     pub fn has_made_its_sockets(mount: &MountEntry) -> bool {
         Self::by_socket(mount).is_some()
     }
@@ -62,7 +63,7 @@ impl Daemon {
     }
 
     /// Returns the process with a descriptor of a live connection with this number. If the kernel
-    /// does not show whether a connection is live, returns the process that was started last.
+    /// does not show whether a connection is live, returns the process that started last.
     fn by_descriptor(connection: u32) -> Option<Self> {
         let wanted = format!("fuse_connection:\t{connection}");
         let processes = std::fs::read_dir("/proc").ok()?.flatten();
@@ -76,10 +77,10 @@ impl Daemon {
     /// Waits until the daemon of an unmounted mount point has reported its result or exited.
     ///
     /// # Errors
-    /// The daemon takes too long, was killed, or failed to write back.
+    /// Fails if the daemon takes too long, was killed, or could not write back its data.
     pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
-        // The report is awaited too, because the process may exit much later. It exits only when
-        // all its system calls have returned, including calls to a server that hangs.
+        // The code also waits for the report, because the process may exit much later. It exits
+        // only when all its system calls have returned, including calls to a server that hangs.
         let report = self.report.as_ref().map(AsFd::as_fd);
         let watched: Vec<_> = [Some(self.process.as_fd()), report].into_iter().flatten().collect();
         let tells = is_one_ready_within(&watched, END_WAIT_MAX)?;
@@ -108,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Returns the daemon's report; `None` without a connection to the daemon.
+    /// Returns the daemon's report; `None` if there is no connection to the daemon.
     fn told(&mut self) -> Result<Option<String>> {
         let Some(stream) = self.report.as_mut() else { return Ok(None) };
         let mut report = String::new();
@@ -116,7 +117,7 @@ impl Daemon {
         stream.set_nonblocking(true)?;
         match stream.take(REPORT_BYTES_MAX).read_to_string(&mut report) {
             Ok(_) => {}
-            // The daemon exited without a report, but a program that it started may still have the
+            // The daemon exited without a report. A program that it started may still have the
             // socket open.
             Err(error)
                 if [ErrorKind::WouldBlock, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
@@ -126,9 +127,9 @@ impl Daemon {
     }
 }
 
-/// Returns a process if it has a descriptor with the wanted connection number. The first element is
-/// whether the connection is live, or `None` if the kernel does not allow this check. The second is
-/// the start time of the process, in clock ticks since boot.
+/// Returns a process if it has a descriptor with the wanted connection number. The `bool` is
+/// whether the connection is live; it is `None` if the kernel does not allow this check. The number
+/// is the start time of the process, in clock ticks since boot.
 fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
     let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?.flatten();
@@ -142,8 +143,8 @@ fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
     Some((is_connected, started(pid)?, Daemon { pid, process, report: None }))
 }
 
-/// Returns field 22 of /proc/PID/stat, the start time. The second field is a name in parentheses
-/// that may contain any character.
+/// Returns the start time, field 22 of /proc/PID/stat. The second field is a name in parentheses,
+/// which may contain any character.
 fn started(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Compares the messages for invalid command lines with the recorded ones.
+//! Compares the messages for invalid command lines with those in a snapshot file.
 
 use std::fs;
 use std::process::Stdio;
@@ -92,7 +92,7 @@ fn errors_are_one_line_and_as_recorded() {
         let code = output.status.code().unwrap_or(-1);
         assert!((1..=4).contains(&code), "{words:?}: {code} {told}");
         assert!(!told.contains("os error"), "{words:?}: {told}");
-        // A command that lacks its subcommand prints its help, which has several lines.
+        // If only the subcommand is missing, the command prints its help, which has several lines.
         if *words != ["sca"] {
             let lines: Vec<&str> = told.lines().collect();
             assert!(lines.iter().all(|line| line.starts_with("fslab: ")), "{words:?}: {told}");

@@ -1,4 +1,4 @@
-//! Compares the fields of all JSON output with the guide's page on JSON, which is generated from
+//! Compares the fields of all JSON output with the guide's page on JSON. The page is generated from
 //! such output.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use super::{expect, is_updating, shown};
 use crate::support::{fslab, require_mounting};
 use fslab_vfs_testing::scratch;
 
-/// A command, the introduction of its section, and the paths of objects whose keys are names.
+/// A command, the introduction of its section, and the paths of objects whose keys are not fixed.
 struct Shape {
     words: &'static [&'static str],
     about: &'static str,
@@ -166,8 +166,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Commands whose fields depend on the machine, so that they may print fewer fields than the page
-/// lists.
+/// Commands whose fields depend on the machine. They may print fewer fields than the page lists.
 const OF_THE_MACHINE: &[&[&str]] = &[
     &["status"],
     &["doctor"],
@@ -183,8 +182,9 @@ const OF_THE_MACHINE: &[&[&str]] = &[
 /// Suffixes of the paths of objects whose fields are not documented one by one.
 const OPAQUE: [&str; 1] = [".evidence"];
 
-/// Fields of a method of the prober, and their type if they are not null. A method has an answer,
-/// or a reason why it does not apply; which one depends on the load of the machine.
+/// Fields of a method of the prober, with their types if they are not null. A method has an answer,
+/// or a reason why it does not apply. Which of the two a method has may depend on the machine's
+/// load.
 const EITHER: [(&str, &str); 2] = [(".answer", "object"), (".not_applicable", "string")];
 
 const INTRODUCTION: &str = "\
@@ -217,7 +217,7 @@ name = "names"
 files = 200
 "#;
 
-/// Creates the files, mounts and reports that the commands read.
+/// Creates the files, mounts and reports that the commands need.
 fn prepare(at: &Path) {
     let works = |words: &[&str]| {
         let output = fslab(words).current_dir(at).output().unwrap();
@@ -248,7 +248,7 @@ fn prepare(at: &Path) {
         "days.parquet",
     ]);
     works(&["mount", "-l", "zstd", "-l", "stats", "low", "mnt"]);
-    // Incompressible bytes.
+    // The content can't be compressed.
     let noise = |number: u32| (number.wrapping_mul(2_654_435_761) >> 13) as u8;
     fs::write(at.join("mnt/file"), (0..300_000).map(noise).collect::<Vec<_>>()).unwrap();
     fs::metadata(at.join("mnt/missing")).unwrap_err();
@@ -261,7 +261,7 @@ fn prepare(at: &Path) {
     works(&["tier", "init", "-q", "--archive", "archive", "--home", "photos.tier", "photos"]);
     fs::write(at.join("plan.toml"), PLAN).unwrap();
     works(&["campaign", "new", "plan.toml", "campaign"]);
-    // Runs half of the blocks, so that `campaign status` shows a missing one.
+    // Run half of the blocks, so that `campaign status` also shows missing blocks.
     let share = ["--share", "1/2", "--work-dir", ".", "--lock", "host.lock"];
     works(&[&["campaign", "run", "campaign"][..], &share].concat());
 }
@@ -297,7 +297,7 @@ fn collect(
         return add(kind);
     }
     match value {
-        // The evidence differs from file system to file system.
+        // The evidence is different for each file system.
         Value::Object(_) if OPAQUE.iter().any(|end| path.ends_with(end)) => add("object"),
         Value::Null => add("null"),
         Value::Bool(_) => add("boolean"),
@@ -320,8 +320,8 @@ fn collect(
     }
 }
 
-/// Formats paths with their types. A list that is empty in one object and has entries in another is
-/// described by its entries.
+/// Formats paths with their types. If a list is empty in some objects and has entries in others,
+/// its entries are described.
 fn lines(mut found: BTreeMap<String, BTreeSet<&'static str>>) -> String {
     let paths: Vec<String> = found.keys().cloned().collect();
     let has_parts = |path: &str, mark: &str| {
@@ -361,7 +361,7 @@ fn is_of_the_machine(words: &[&str]) -> bool {
     OF_THE_MACHINE.iter().any(|first| words.starts_with(first))
 }
 
-/// Returns the lines that the page has for a command.
+/// Returns the lines for a command that the page already has.
 fn documented(heading: &str) -> String {
     let page = include_str!("../../../../../docs/guide/src/reference/json.md");
     let section = page.split("## `").find(|section| section.starts_with(&format!("{heading}`")));
@@ -369,8 +369,8 @@ fn documented(heading: &str) -> String {
     lines.unwrap_or_default().to_owned()
 }
 
-/// Whether a field is documented. Types are not compared, because a field may be null on some
-/// machines only.
+/// Returns whether a field is documented. Types are not compared, because some fields are null only
+/// on some machines.
 fn is_known(line: &str, known: &str) -> bool {
     let (path, _kinds) = line.split_once(": ").unwrap();
     known.lines().any(|line| line.starts_with(&format!("{path}: ")))
@@ -404,8 +404,7 @@ fn shapes_of_json_are_as_documented() {
         let unknown: Vec<_> =
             section.lines.lines().filter(|line| !is_known(line, &known)).collect();
         assert!(unknown.is_empty(), "{words:?}: not on the page: {unknown:#?}");
-        // The page may list fields that this machine does not print, so the page's own lines are
-        // kept.
+        // The page may list fields that this machine does not print, so keep the lines of the page.
         let end = page.len() - section.text(about).len();
         page.truncate(end);
         page.push_str(&Section { heading: section.heading, lines: known }.text(about));

@@ -50,13 +50,13 @@ struct Shown {
 }
 
 impl Part {
-    /// Returns the amount of evidence for the present code; 0 if there is none.
+    /// Returns the amount of evidence for the current code; 0 if there is none.
     fn amount(&self, proof: &Proof) -> u64 {
         let shown = self.shown.get(&proof.key).filter(|shown| shown.on >= self.changed);
         shown.map_or(0, |shown| shown.amount)
     }
 
-    /// Returns the level that one proof allows, as an index of `LEVELS`.
+    /// Returns the level that one kind of evidence allows, as an index of [`LEVELS`].
     fn level_by(&self, proof: &Proof) -> usize {
         let amount = self.amount(proof);
         match self.not_needed.contains(&proof.key) {
@@ -70,7 +70,7 @@ impl Part {
     }
 }
 
-/// Whether a text has the form `YYYY-MM-DD`.
+/// Returns whether a text has the form `YYYY-MM-DD`.
 fn is_day(text: &str) -> bool {
     let matches = |(letter, form): (char, char)| match form {
         '0' => letter.is_ascii_digit(),
@@ -102,7 +102,7 @@ fn stability_levels_follow_from_recorded_evidence() {
         assert!(part.shown.keys().chain(&part.not_needed).all(is_proof), "{part:?}");
         assert_eq!(part.reason.is_some(), !part.not_needed.is_empty(), "{part:?}");
         let days = part.shown.values().map(|shown| &shown.on).chain([&part.changed]);
-        // Dates of this form can be compared as text.
+        // Dates in this form are ordered like their text.
         assert!(days.clone().all(|day| is_day(day)), "{part:?}");
         for name in &part.names {
             let earlier = computed.insert(name.clone(), part.level(&proofs).to_owned());

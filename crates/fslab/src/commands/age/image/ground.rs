@@ -1,5 +1,5 @@
-//! A file system on a temporary image, to be aged by a workload. Dropping a [`Ground`] or an
-//! [`Image`] deletes the image.
+//! A file system on a temporary image, which a workload ages. Dropping a [`Ground`] or an [`Image`]
+//! deletes the image.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,9 +37,9 @@ pub enum Form {
 /// A new file system. Fields are dropped in this order: the file system, its mount, the loop
 /// device, the image.
 pub struct Ground {
-    /// The target of the workload.
+    /// The file system to which the workload is applied.
     pub file_system: Arc<dyn FileSystem>,
-    /// The target whose layout is scored.
+    /// The same file system, as a target whose layout is scored.
     pub place: Place,
     /// The program or engine that made the file system, and its options.
     pub made: String,
@@ -81,7 +81,7 @@ impl Ground {
         Ok(Self { file_system, place, made, mount: Some(mount), device: Some(device), scratch })
     }
 
-    /// Returns the mount point, which exists only for a file system of the kernel.
+    /// Returns the mount point. It exists only for a file system of the kernel.
     pub fn root(&self) -> PathBuf {
         mount_point_of(&self.scratch)
     }
@@ -108,7 +108,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The path of the image.
+    /// Returns the path of the image.
     pub fn path(&self) -> PathBuf {
         image_of(&self.scratch)
     }
@@ -138,8 +138,8 @@ fn image_of(scratch: &TempDir) -> PathBuf {
     scratch.path().join("image")
 }
 
-/// Returns options for making an image with the engine. They do not depend on the clock or the
-/// user, so equal workloads make equal images.
+/// Returns the engine's options for an image. They do not depend on the clock or the user, so equal
+/// workloads make equal images.
 pub fn engine_options(
     bytes_per_inode: u32,
     reserved_percent: u8,

@@ -182,7 +182,7 @@ impl Args {
     }
 }
 
-/// Replays the workload, and returns the facts that are known afterwards.
+/// Replays the workload, and returns the facts about the image that are known afterwards.
 fn age(
     ground: &Ground,
     reader: WorkloadReader,
