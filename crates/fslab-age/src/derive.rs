@@ -37,8 +37,9 @@ pub struct Options {
     /// Whether every changed file is rewritten, as in Smith and Seltzer (1997). Otherwise a file
     /// that grew is appended to, and a file that shrank is truncated.
     pub rewrite_all: bool,
-    /// Replaces the real directories by one directory for each range of this many inodes. Smith and
-    /// Seltzer (1997) used one directory for each cylinder group.
+    /// Number of inodes per directory. Each range of this many inodes gets one directory. With
+    /// `None`, the real directories are used. Smith and Seltzer (1997) used one directory for each
+    /// cylinder group.
     pub inodes_per_directory: Option<NonZeroU64>,
     /// Model of files that live less than a day, which snapshots do not contain.
     pub short_lived: Option<ShortLived>,

@@ -24,9 +24,9 @@ pub struct Identity {
     pub facts: BTreeMap<String, String>,
 }
 
-/// Returns the options of the ext2 engine for ageing an image. With them, the engine allocates
-/// blocks like a simulation of the same policy. Freed blocks are reused at once, which is not safe
-/// against power cuts. Therefore the image must not be used before it is complete.
+/// Returns the options of the ext2 engine for ageing an image. They make the engine allocate blocks
+/// like a simulation of the same policy. Freed blocks are reused at once, which is not safe against
+/// power cuts. Therefore the image must not be used before it is complete.
 #[must_use]
 pub fn engine_use(policy: &'static PolicySpec, clustering: Clustering) -> VolumeOptions {
     VolumeOptions { policy, clustering, reuse: Reuse::AtOnce, ..VolumeOptions::default() }

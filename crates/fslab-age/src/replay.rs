@@ -36,7 +36,7 @@ pub trait Observer {
     /// Called after each batch. If it returns `false`, the replay writes a checkpoint and ends.
     ///
     /// # Errors
-    /// An error ends the replay.
+    /// An error from this method ends the replay.
     fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> Result<bool> {
         Ok(true)
     }
@@ -45,7 +45,7 @@ pub trait Observer {
     /// target was synced.
     ///
     /// # Errors
-    /// An error ends the replay.
+    /// An error from this method ends the replay.
     fn day(&mut self, _day: u64) -> Result<()> {
         Ok(())
     }
@@ -61,11 +61,10 @@ pub struct Replayer<'a> {
     performer: Performer<'a>,
     population: Population,
     replayed: Replayed,
-    /// The index of an operation. A killed replay may already have performed operations with lower
-    /// indexes.
+    /// Operations with a lower index than this may already have been performed by a killed replay.
     redo_until: u64,
-    /// Whether [`recount`](Self::recount) must be called as soon as no further operation can be a
-    /// repetition.
+    /// Whether [`recount`](Self::recount) must be called after the last operation that the killed
+    /// replay may already have performed.
     recounts: bool,
     next_checkpoint: u64,
     next_sync_ns: u64,
@@ -196,9 +195,9 @@ impl<'a> Replayer<'a> {
         if self.replayed.operations >= self.redo_until { self.recount() } else { Ok(()) }
     }
 
-    /// After a resume, checks that the target has as many entries as the workload. The check waits
-    /// until operations can no longer be repetitions, because the killed replay may already have
-    /// performed later removals.
+    /// After a resume, checks that the target has as many entries as the workload. The killed
+    /// replay may already have performed later removals, so this check runs only after the last
+    /// operation that may be a repetition.
     fn recount(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.recounts) {
             return Ok(());

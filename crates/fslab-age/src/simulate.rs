@@ -116,7 +116,7 @@ pub fn saved_by_fragments(
 ) -> u64 {
     let (block, fragment) = (u64::from(block_bytes), u64::from(fragment_bytes.get()));
     let files = population.members().filter(|(_, member)| member.kind == OperationKind::Create);
-    // Only files that the inode maps directly end in a fragment.
+    // Only a file without indirect blocks ends in a fragment.
     let small = files.filter(|(_, member)| member.size <= u64::from(DIRECT_BLOCKS) * block);
     let saved =
         |size: u64| size.next_multiple_of(block).saturating_sub(size.next_multiple_of(fragment));

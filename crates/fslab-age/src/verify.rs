@@ -197,8 +197,8 @@ impl Census {
         }
     }
 
-    /// Returns the Kolmogorov-Smirnov distance between the sizes of two populations, with classes
-    /// by powers of two, and the medians.
+    /// Compares the sizes of two populations, in classes by powers of two: their medians and their
+    /// Kolmogorov-Smirnov distance.
     fn sizes_against(&self, aged: &Self, limit: f64) -> Finding {
         let (mut here, mut there, mut distance) = (0, 0, 0.0_f64);
         for class in 0..64 {

@@ -18,7 +18,7 @@ struct Line {
 /// each thread collected.
 ///
 /// # Errors
-/// The first error of `visit`; the other threads then stop.
+/// Returns the first error of `visit`; the other threads then stop.
 pub(crate) fn walk<T: Send>(
     root: &Path,
     threads: usize,

@@ -133,7 +133,7 @@ const HASHED_AT_ONCE: usize = 1 << 16;
 /// Returns the identity of the workload in a file.
 ///
 /// # Errors
-/// The same as [`WorkloadReader`].
+/// Returns the same errors as [`WorkloadReader`].
 pub fn identity_of_file(path: &Path) -> Result<String> {
     identity(WorkloadReader::open(path)?)
 }

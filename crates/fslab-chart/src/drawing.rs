@@ -1,8 +1,8 @@
 //! Builds an SVG drawing.
 //!
-//! Marks whose position depends on the axis are drawn twice. A group of class `lin` contains those
-//! for a linear axis, and a group of class `log` those for a logarithmic one. The page shows one of
-//! the groups.
+//! Marks whose position depends on the axis are drawn twice. A group of class `lin` contains the
+//! marks for a linear axis, and a group of class `log` the marks for a logarithmic axis. The page
+//! shows one of the two groups.
 
 use super::scale::Scale;
 use crate::escape;
@@ -68,8 +68,8 @@ impl Drawing {
         }
     }
 
-    /// Calls `draw` twice: with a linear and with a logarithmic axis for `values`. The page shows
-    /// one of the results.
+    /// Calls `draw` twice: with a linear axis for `values`, and with a logarithmic one. The page
+    /// shows one of the two drawings.
     pub fn on_both_axes(
         &mut self,
         values: &[f64],
@@ -86,9 +86,9 @@ impl Drawing {
         }
     }
 
-    /// Draws samples as dots. All dots of the same look form one path of lines without length,
-    /// which round line caps show as dots. Otherwise a large report would have hundreds of
-    /// thousands of elements.
+    /// Draws samples as dots. All dots of the same look share one path element, because a large
+    /// report would otherwise have hundreds of thousands of elements. Each dot is a line of length
+    /// 0, which its round line caps make visible.
     pub fn dots(&mut self, dots: &[((f64, f64), Mark)], small: bool) {
         let path = |wanted: fn(&Mark) -> bool| -> String {
             let chosen = dots.iter().filter(|(_, mark)| wanted(mark));

@@ -2,7 +2,7 @@
 //!
 //! A [`Scale`] maps values to positions, and a [`Drawing`] collects lines, dots and texts.
 //! [`standalone`] makes an SVG file from a drawing, with colours for light and dark pages.
-//! [`heat_map()`] draws rows of shaded cells, and [`stripes()`] draws rows of coloured parts.
+//! [`heat_map()`] draws rows of shaded cells, and [`stripes()`] draws rows of coloured stripes.
 //!
 //! ```
 //! use fslab_chart::{Drawing, Scale, standalone};

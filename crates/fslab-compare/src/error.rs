@@ -238,7 +238,7 @@ pub enum Error {
     Missing {
         /// The requirement, as written in the plan.
         needs: String,
-        /// The error, which states what this build does not know.
+        /// The host's error.
         #[source]
         source: HostError,
     },

@@ -20,8 +20,8 @@ pub struct Unpacked {
     pub description: String,
 }
 
-/// A host that mounts targets with another program, such as an older build of fslab. Everything
-/// else is done by the wrapped host.
+/// A host that mounts targets with another program, such as an older build of fslab. The wrapped
+/// host handles all other calls.
 pub(crate) struct OtherProgram<'a> {
     pub host: &'a dyn Host,
     pub program: &'a Path,
@@ -53,8 +53,8 @@ impl Host for OtherProgram<'_> {
     }
 }
 
-/// Mounts layers and makes in-process file systems. Layer specifications ("null",
-/// "null:passthrough=off") are opaque to this crate.
+/// The program that uses this crate. It mounts layers and makes in-process file systems. Layer
+/// specifications ("null", "null:passthrough=off") are opaque to this crate.
 pub trait Host: Sync {
     /// Returns the command that mounts layers (the top one first) over `lower` on `mountpoint`. The
     /// command exits once the mount is ready. To end the mount, `mountpoint` is unmounted.
@@ -63,7 +63,7 @@ pub trait Host: Sync {
     /// Checks layer specifications without mounting them.
     ///
     /// # Errors
-    /// If a specification names an unknown layer or has invalid options.
+    /// Fails if a specification names an unknown layer or has invalid options.
     fn check_layers(&self, _layers: &[String]) -> Result<(), HostError> {
         Ok(())
     }
@@ -72,7 +72,7 @@ pub trait Host: Sync {
     /// the stack.
     ///
     /// # Errors
-    /// If the specification names an unknown layer or leaf, or has invalid options.
+    /// Fails if the specification names an unknown layer or leaf, or has invalid options.
     fn check_stack(&self, _specification: &str) -> Result<(), HostError> {
         Ok(())
     }
@@ -94,7 +94,7 @@ pub trait Host: Sync {
     /// caller then copies it.
     ///
     /// # Errors
-    /// If the image is damaged or the system returns an error.
+    /// Fails if the image is damaged or the system returns an error.
     fn unpack(&self, _recorded: &Path, _to: &Path) -> Result<Option<Unpacked>, HostError> {
         Ok(None)
     }
@@ -103,6 +103,6 @@ pub trait Host: Sync {
     /// mem:`.
     ///
     /// # Errors
-    /// If the specification is invalid.
+    /// Fails if the specification is invalid.
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError>;
 }

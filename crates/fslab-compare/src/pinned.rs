@@ -18,7 +18,7 @@ impl Pinned {
     /// Pins this thread to a plan's processors. An empty list changes nothing.
     ///
     /// # Errors
-    /// If a processor does not exist, or this process may not use it.
+    /// Fails if a processor does not exist, or this process may not use it.
     pub(crate) fn to(processors: &[usize]) -> Result<Self> {
         if processors.is_empty() {
             return Ok(Self { before: None });
@@ -35,7 +35,7 @@ impl Pinned {
     /// Pins this thread to these processors.
     ///
     /// # Errors
-    /// If a processor does not exist, or this process may not use it.
+    /// Fails if a processor does not exist, or this process may not use it.
     pub fn on(processors: &[usize]) -> io::Result<Self> {
         let (before, allowed) = (sched_getaffinity(None)?, allowed_processors()?);
         let mut wanted = CpuSet::new();
@@ -63,7 +63,7 @@ impl Drop for Pinned {
 /// Returns the processors that this thread may run on.
 ///
 /// # Errors
-/// The system's error.
+/// Returns the system's error.
 pub fn allowed_processors() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())

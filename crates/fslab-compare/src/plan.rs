@@ -166,13 +166,13 @@ pub struct ImagePlan {
     pub fill_percent: Option<u64>,
 }
 
-/// A block device that a target is made on. All data on it are lost.
+/// The block device on which a target is made. All data on it are lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DevicePlan {
     /// Its path in /dev/disk/by-id. Names there identify the device, not its port.
     pub path: PathBuf,
-    /// Serial numbers that the user typed. Devices with these may be erased, even if they contain
-    /// data. They come from the command line, never from a plan.
+    /// Serial numbers that the user typed. A device with one of these numbers may be erased, even
+    /// if it contains data. The numbers come from the command line, never from a plan.
     pub erase: Vec<String>,
 }
 
@@ -287,7 +287,7 @@ impl Plan {
     /// Reads a plan from a file.
     ///
     /// # Errors
-    /// If the file can't be read or the plan is invalid.
+    /// Fails if the file can't be read or the plan is invalid.
     pub fn read(path: &Path, form: Form) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadablePlan { path: path.to_owned(), source })?;
@@ -298,7 +298,7 @@ impl Plan {
     /// the first target that fslab mounts. The first program mounts `old`, the second one `new`.
     ///
     /// # Errors
-    /// If fslab mounts none of the targets.
+    /// Fails if fslab mounts none of the targets.
     pub fn of_programs(mut self, programs: [PathBuf; 2]) -> Result<Self> {
         let Some(served) = self.targets.iter().find(|target| target.is_served()).cloned() else {
             return Err(Error::NoServedTarget { plan: self.name });

@@ -101,8 +101,8 @@ pub struct Outcome {
 /// Runs a plan and appends its samples to a file.
 ///
 /// # Errors
-/// If no target can be made or the samples can't be written. The failure of a single target is not
-/// an error; it is noted. An interrupted run returns an [`Outcome`].
+/// Fails if no target can be made or the samples can't be written. The failure of a single target
+/// is not an error; it is noted. An interrupted run returns an [`Outcome`].
 pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
     options.plan.check_cells(&options.choice.cells)?;
     start_guardian()?;

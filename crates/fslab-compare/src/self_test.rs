@@ -36,8 +36,8 @@ const MEASURED_MOST: usize = 3;
 /// 5 %, and 2 % that the stop rule may add.
 const SIMULATED_MOST: usize = 70;
 
-/// Number of the ten delays that must be detected. At a true rate of 95 %, one in 90 self-tests
-/// detects fewer.
+/// Minimum number of the ten delays that must be detected. At a true rate of 95 %, one in 90
+/// self-tests detects fewer.
 const FOUND_LEAST: usize = 8;
 
 /// The phase that is judged. It overwrites existing data, so its time includes no allocation.
@@ -81,7 +81,7 @@ pub struct Found {
 /// Returns the plan: three copies of a target. The first is the baseline and the third is slowed.
 ///
 /// # Errors
-/// If the built-in plan text is invalid, which would be a bug.
+/// Fails if the built-in plan text is invalid, which would be a bug.
 pub fn plan(target: &TargetPlan, image_size: u64) -> Result<Plan> {
     let text = format!(
         "name = \"self-test\"\nnoise_floor = false\n[[target]]\nname = \"first\"\n\
@@ -135,7 +135,7 @@ impl Found {
     /// Judges the report of the plan's run, whose comparisons have `rounds` rounds each.
     ///
     /// # Errors
-    /// If rounds are missing.
+    /// Fails if rounds are missing.
     pub fn new(report: &Report, target: &str, rounds: u32, seed: u64) -> Result<Self> {
         let (second, slowed) = ratios(report);
         Self::of(target, rounds as usize, seed, &second, &slowed)

@@ -83,8 +83,8 @@ pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget,
 /// Checks the layers of a target, without making the target.
 ///
 /// # Errors
-/// If a layer or leaf is unknown or its options are invalid. Layers of another program are not
-/// checked, because only that program knows them.
+/// Fails if a layer or leaf is unknown or its options are invalid. Layers of another program are
+/// not checked, because only that program knows them.
 pub fn check_stack(plan: &TargetPlan, host: &dyn Host) -> Result<()> {
     let (specification, checked) = match &plan.kind {
         _ if plan.program.is_some() => return Ok(()),

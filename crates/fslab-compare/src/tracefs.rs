@@ -7,7 +7,7 @@ use fslab_sys::mounts::Mount;
 
 use crate::error::{Error, Result};
 
-/// The usual mount point.
+/// The usual mount point of tracefs.
 const USUAL: &str = "/sys/kernel/tracing";
 
 /// A mounted tracefs. It is unmounted when dropped, unless it was mounted before.
@@ -22,7 +22,7 @@ impl Tracefs {
     /// The kernel refuses to mount it twice on the same directory.
     ///
     /// # Errors
-    /// If the kernel has no tracefs, or without the right to mount.
+    /// Fails if the kernel has no tracefs, or if this process may not mount it.
     pub fn open(work_directory: &Path, name: &str) -> Result<Self> {
         if Path::new(USUAL).join("events").is_dir() {
             return Ok(Self { root: PathBuf::from(USUAL), _mount: None });

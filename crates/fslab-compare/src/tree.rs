@@ -1,4 +1,5 @@
-//! The directory tree that a workload uses, reached by system calls or in process.
+//! The directory tree that a workload uses, accessed by system calls or by calls within this
+//! process.
 //!
 //! Paths are relative to the tree's root and consist of plain names joined by `/`.
 
@@ -28,8 +29,8 @@ pub enum Access {
     Append,
     /// For reading and overwriting.
     ReadWrite,
-    /// For reading and overwriting, bypassing the page cache (`O_DIRECT`). In process it equals
-    /// `ReadWrite`.
+    /// For reading and overwriting, bypassing the page cache (`O_DIRECT`). Within this process, it
+    /// equals `ReadWrite`.
     Direct,
 }
 
@@ -51,7 +52,7 @@ pub trait Tree: Sync {
     /// Creates a directory.
     ///
     /// # Errors
-    /// The operation's error with its path. This applies to all methods.
+    /// Every method returns the operation's error with its path.
     fn make_directory(&self, path: &str) -> Result<()>;
 
     /// Creates a file that must not exist and opens it for writing.
@@ -77,7 +78,7 @@ pub trait Tree: Sync {
     /// Removes the name of a file.
     fn remove(&self, path: &str) -> Result<()>;
 
-    /// Returns the directory of the tree on this machine; `None` for a tree in process.
+    /// Returns the directory of the tree on this machine; `None` for a tree within this process.
     fn path(&self) -> Option<&Path>;
 
     /// Makes all files of the tree durable.
@@ -94,7 +95,7 @@ pub trait TreeFile {
     /// a short read of the system.
     ///
     /// # Errors
-    /// The operation's error with its path. This applies to all methods.
+    /// Every method returns the operation's error with its path.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Writes all of `data` at an offset.

@@ -49,8 +49,8 @@ type Told = (u64, Vec<(u64, u64)>);
 /// Runs a worker process: does the work of `task` and writes messages to `output`.
 ///
 /// # Errors
-/// If the task does not parse, or communication with the caller fails. Errors of the work itself
-/// are sent to the caller.
+/// Fails if the task does not parse, or communication with the caller fails. Errors of the work
+/// itself are sent to the caller.
 pub fn run(task: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Result<()> {
     let task: Task = serde_json::from_str(task).map_err(Error::WorkerMessage)?;
     say(output, &Message::Ready)?;
@@ -143,8 +143,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // A waiting worker exits when its input is closed. A running one does not notice; it is
-        // killed.
+        // A waiting worker exits when its input is closed. A worker that is doing its task does not
+        // read its input, so it is killed.
         drop(self.input.take());
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(|_| ())) {
             tracing::warn!("can't stop a worker process: {error}");

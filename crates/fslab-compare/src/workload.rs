@@ -105,7 +105,7 @@ impl Spec {
 pub struct Preparation<'a> {
     /// A directory for the workload's own files, outside the targets.
     pub directory: &'a Path,
-    /// The host of this program.
+    /// The program that uses this crate.
     pub host: &'a dyn Host,
 }
 
@@ -114,7 +114,7 @@ pub trait Workload: Sync {
     /// Makes the data outside the target that the runs read, such as source files.
     ///
     /// # Errors
-    /// Errors of writing these data.
+    /// Returns errors of writing these data.
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
         Ok(())
     }
@@ -122,7 +122,7 @@ pub trait Workload: Sync {
     /// Checks for parameters that contradict each other.
     ///
     /// # Errors
-    /// One line with the reason, without the workload's name.
+    /// Returns the reason in one line, without the workload's name.
     fn check(&self) -> std::result::Result<(), String> {
         Ok(())
     }
@@ -136,7 +136,7 @@ pub trait Workload: Sync {
     /// Runs its phases on a new target.
     ///
     /// # Errors
-    /// Errors of the target's operations, wrong contents, and interruption.
+    /// Returns errors of the target's operations, wrong contents, and interruption.
     fn run(&self, session: &mut Session<'_>) -> Result<()>;
 }
 

@@ -34,8 +34,8 @@ pub struct Attribute {
     pub name: &'static str,
     /// The meaning of the value, in one line.
     pub help: &'static str,
-    /// Requirements of the methods in addition to a writable directory. If they are not met, fewer
-    /// methods apply.
+    /// Requirements of the methods in addition to a writable directory. If a requirement is not
+    /// met, fewer methods apply.
     pub wants: Wants,
     /// Probes the attribute. Returns an error only if all methods are impossible.
     pub(super) find: fn(&Ground) -> io::Result<Finding>,
@@ -53,7 +53,7 @@ const fn in_directory(
 /// Requirements of an attribute's methods in addition to a writable directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// A writable directory.
+    /// Only a writable directory.
     Directory,
     /// The right to limit the memory of this process: root, and a memory control group.
     MemoryBound,

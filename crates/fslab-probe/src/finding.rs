@@ -14,9 +14,9 @@ pub enum Value {
     Bytes(u64),
     /// A count.
     Count(u64),
-    /// At least this count, at which the search ended.
+    /// At least this count, because the search ended there.
     AtLeast(u64),
-    /// At least this number of bytes, at which the search ended.
+    /// At least this number of bytes, because the search ended there.
     BytesAtLeast(u64),
     /// A number of bytes in this range; the exact number is unknown.
     Between {

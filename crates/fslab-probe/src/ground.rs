@@ -47,7 +47,7 @@ pub struct Ground {
     directory: TempDir,
     pub(super) options: Options,
     file_system: String,
-    /// The block device underneath, if there is exactly one that counts its requests.
+    /// The block device below the file system, if there is exactly one that counts its requests.
     pub(super) device: Option<DeviceNumber>,
     names: Cell<u64>,
     pub(super) allocation_unit: OnceCell<Option<u64>>,
@@ -88,7 +88,7 @@ impl Ground {
     /// Removes the directory with its content. Unlike a drop, it reports errors.
     ///
     /// # Errors
-    /// If the directory can't be removed.
+    /// Fails if the directory can't be removed.
     pub fn clear(self) -> Result<()> {
         let path = self.directory.path().to_owned();
         self.directory.close().map_err(Error::file(&path))
@@ -251,8 +251,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Removing the file now keeps the prober within its budget. The directory is removed at the
-        // end anyway.
+        // Removing the file now keeps the prober within its budget. An error is only logged,
+        // because the whole directory is removed at the end.
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!(path = %self.path.display(), %error, "can't remove a temporary file");
         }

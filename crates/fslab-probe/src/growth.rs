@@ -37,7 +37,7 @@ pub struct Growth {
 /// Appends block by block, syncs after each, and counts the blocks written to the device.
 ///
 /// # Errors
-/// Errors of writing and of the counters; fails if there is not exactly one block device
+/// Returns errors of writing and of the counters; fails if there is not exactly one block device
 /// underneath.
 pub fn growth(ground: &Ground, block_bytes: u64) -> io::Result<Growth> {
     let device = ground.device.ok_or_else(|| {

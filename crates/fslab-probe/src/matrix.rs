@@ -51,8 +51,8 @@ enum Top {
     Nothing,
     /// An overlay over the base file system.
     Overlay,
-    /// Layers over the base file system. They pass requests on if `transparent`; otherwise they
-    /// store files in another form.
+    /// Layers over the base file system. If `transparent`, they pass requests on; otherwise they
+    /// store files in another format.
     Layers { layers: &'static [&'static str], transparent: bool },
     /// The image of the base file system, served by the host's leaf `scheme`. `options` follow the
     /// image's name.
@@ -83,7 +83,7 @@ impl Cell {
         Self { top: Top::Layers { layers, transparent: true }, ..self }
     }
 
-    /// Puts layers that store files in another form over the file system. The first layer is the
+    /// Puts layers that store files in another format over the file system. The first layer is the
     /// top one.
     pub fn transformed_by(self, layers: &'static [&'static str]) -> Self {
         Self { top: Top::Layers { layers, transparent: false }, ..self }
@@ -268,7 +268,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Returns the verdict on timing; a refusal is never wrong.
+    /// Returns the verdict on timing. It is never [`Verdict::Wrong`] if timing found no value.
     #[must_use]
     pub fn timing_verdict(&self) -> Option<Verdict> {
         let timed = self.timing.as_ref()?;

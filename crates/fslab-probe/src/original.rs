@@ -20,7 +20,7 @@ pub const FOUR: [&str; 4] = ["block-size", "read-ahead-max", "cache-size", "dire
 /// The file systems: ext4, as in the paper, and those whose inodes contain block pointers.
 const KINDS: [Kind; 3] = [Kind::Ext2, Kind::Ext3, Kind::Ext4];
 
-/// The default read-ahead of disks; loop devices use another one.
+/// The kernel's default read-ahead for disks. Loop devices have another default.
 const READ_AHEAD_KIB: u64 = 128;
 
 /// The memory limit in bytes, which gives the page cache a definite size.
@@ -45,7 +45,7 @@ pub struct OnFileSystem {
 /// or tools, yields an error instead of results.
 ///
 /// # Errors
-/// Only interruption.
+/// Fails only if it is interrupted.
 pub fn reproduce(how: &How<'_>) -> Result<Vec<OnFileSystem>> {
     KINDS.iter().map(|kind| on(*kind, how)).collect()
 }

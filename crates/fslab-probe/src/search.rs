@@ -6,7 +6,7 @@ use std::io;
 /// monotonic and return false for `low`. Returns `None` if `ask` also returns false for `high`.
 ///
 /// # Errors
-/// Errors of `ask`.
+/// Returns errors of `ask`.
 pub(super) fn first_true(
     low: u64,
     high: u64,

@@ -99,7 +99,7 @@ impl fmt::Display for Refusal {
 /// Finds the single step in the times of a sequence of points. Each point has several measurements.
 ///
 /// # Errors
-/// A [`Refusal`] if it is uncertain whether there is exactly one step, or where it is.
+/// Returns a [`Refusal`] if it is uncertain whether there is exactly one step, or where it is.
 pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     let levels: Vec<f64> = times.iter().map(|point| log_least(point)).collect();
     if levels.len() < POINTS_LEAST || levels.iter().any(|level| !level.is_finite()) {
@@ -175,16 +175,16 @@ fn deviation(sorted: &[f64]) -> f64 {
     (0..half).map(|index| sorted[sorted.len() - 1 - index] - sorted[index]).sum()
 }
 
-/// Returns the lowest cost of a cut into one, two, ... pieces, and the starts of all pieces but the
-/// first.
+/// Returns the best cuts into one piece, two pieces, and so on. Each has its cost and the starts of
+/// all pieces except the first.
 fn best_cuts(levels: &[f64]) -> Vec<(f64, Vec<usize>)> {
     let count = levels.len();
     let costs: Vec<Vec<f64>> =
         (0..count).map(|first| growing_costs(levels[first..].iter())).collect();
     let between =
         |first: usize, end: usize| if end > first { costs[first][end - first - 1] } else { 0.0 };
-    // For each index: the lowest cost of cutting all levels before it into the current number of
-    // pieces, and the starts of these pieces.
+    // For each index, the best cut of all levels before it into the current number of pieces: its
+    // cost, and the starts of these pieces.
     let mut row: Vec<(f64, Vec<usize>)> =
         (0..=count).map(|end| (between(0, end), Vec::new())).collect();
     let mut best = vec![row[count].clone()];
@@ -216,7 +216,8 @@ fn best_split(levels: &[f64]) -> (f64, usize) {
         .unwrap_or((0.0, 0))
 }
 
-/// Returns the costs of a piece of the first level, the first two levels, and so on.
+/// Returns the costs of the pieces that consist of the first level, the first two levels, and so
+/// on.
 fn growing_costs<'a>(levels: impl Iterator<Item = &'a f64>) -> Vec<f64> {
     let mut sorted: Vec<f64> = Vec::new();
     let add = |level: &f64| {

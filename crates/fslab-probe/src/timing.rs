@@ -68,8 +68,8 @@ pub fn agree(one: &Value, other: &Value) -> bool {
 /// Measured times in ticks: several for each point.
 type Times = Vec<Vec<f64>>;
 
-/// Measures every point once per round, forwards in even rounds and backwards in odd ones. A
-/// measurement without a time was disturbed and is skipped.
+/// Measures every point once per round, forwards in even rounds and backwards in odd ones. If
+/// `time` returns `None`, the measurement was disturbed and is skipped.
 fn in_turns(
     points: usize,
     rounds: usize,

@@ -121,7 +121,7 @@ const NOT_THROUGH: [&str; 5] =
 /// Returns the known values of an overlay whose upper directory is on `below`.
 ///
 /// # Errors
-/// The same as [`read`].
+/// Returns the same errors as [`read`].
 pub fn of_overlay(directory: &Path, below: &Path) -> io::Result<Truths> {
     let mut truths = of_any(directory)?;
     let seen = ["extents-in-inode", "extents-a-block", "delayed-allocation"];
@@ -132,11 +132,11 @@ pub fn of_overlay(directory: &Path, below: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// Returns the known values of layers over `below`. They pass requests on if `transparent`,
-/// otherwise they store files in another form.
+/// Returns the known values of layers over `below`. If `transparent`, the layers pass requests on;
+/// otherwise they store files in another format.
 ///
 /// # Errors
-/// The same as [`read`].
+/// Returns the same errors as [`read`].
 pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Result<Truths> {
     let mut truths = of_any(directory)?;
     if transparent {
@@ -160,7 +160,7 @@ fn no_ranges(truths: &mut Truths) {
 /// Returns the known values of an ext2 image that is served by a program.
 ///
 /// # Errors
-/// The same as [`read`].
+/// Returns the same errors as [`read`].
 pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     let mut ext2 = Truths::new();
     ext_superblock(&mut ext2, image, false, "");
@@ -173,7 +173,7 @@ pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// Returns the known values under a memory limit. The cache size is only known as a range, because
+/// Returns the known values under a memory limit. The cache size is known only as a range, because
 /// the limit includes an unknown amount of other memory.
 #[must_use]
 pub fn of_memory(limit: u64) -> Truths {

@@ -1,6 +1,6 @@
 //! The settings of a run beyond the plan: the cells, the number of reruns, the work directory and
-//! the recordings.
-//! They are stored with the samples, so that a resumed run continues with the same settings.
+//! the recordings. They are stored with the samples, so that a resumed run continues with the same
+//! settings.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Recording {
-    /// Stacks of all processors, recorded by perf(1).
+    /// Call stacks of all processors, recorded by perf(1).
     Perf,
     /// The requests of the target's block device.
     Block,

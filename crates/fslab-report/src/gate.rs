@@ -3,8 +3,8 @@
 //!
 //! A gate consists of a metric and a limit: `create.elapsed slower 5 %`. It fails for a target
 //! whose ratio to the baseline is shown to be beyond the limit. The ratios of the rounds are tested
-//! against the limit by their interval and by a t-test, with Holm's correction over all rows that
-//! the gates judge. A row whose interval contains the limit is not decided.
+//! against the limit by their interval and by a t-test. Holm's correction covers all rows that the
+//! gates judge. A row whose interval contains the limit is not decided.
 
 use std::fmt;
 use std::str::FromStr;

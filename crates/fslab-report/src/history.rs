@@ -56,7 +56,7 @@ impl History {
     /// Computes the history from the records of any number of runs.
     ///
     /// # Errors
-    /// The same as [`Report::against`].
+    /// Returns the same errors as [`Report::against`].
     pub fn of(records: &[Record], baselines: &[String], seed: u64) -> Result<Self> {
         let mut history = Self { runs: Vec::new(), rows: Vec::new() };
         for provenance in runs(records) {

@@ -106,7 +106,7 @@ pub fn terminal(report: &Report) -> String {
 /// Renders the HTML page.
 ///
 /// # Errors
-/// Errors of the template.
+/// Returns errors of the template.
 pub fn html(report: &Report) -> Result<String> {
     html::render(report)
 }
@@ -114,7 +114,7 @@ pub fn html(report: &Report) -> Result<String> {
 /// Renders the model as JSON.
 ///
 /// # Errors
-/// Errors of the encoder.
+/// Returns errors of the encoder.
 pub fn json(report: &Report) -> Result<String> {
     json::render(report)
 }

@@ -1,7 +1,7 @@
 //! Merges the records of one or several samples files into the samples that a report uses.
 //!
-//! Of a repeated block, only the last attempt is used. Duplicate samples are used once. Differences
-//! between the runs are reported as remarks.
+//! If a block was repeated, only its last attempt is used. Duplicate samples are used once.
+//! Differences between the runs are reported as remarks.
 
 use std::collections::{HashMap, HashSet};
 

@@ -25,7 +25,7 @@ enum Figure {
     Percentile { operation: String, least: u64, of: Percentile },
     /// The requests of a kind to a file system in user space.
     Requests { kind: String },
-    /// A time of the threads of a kind.
+    /// A time of all threads of one kind.
     Threads { kind: String, of: fn(&ThreadTimes) -> u64 },
     /// A figure that the workload measured itself, found by its name.
     Own,

@@ -35,12 +35,13 @@ pub(super) fn ratio_of(
     ratio_of_pairs(samples, base, merged, &|own, base| Some((figure(own)?, figure(base)?)))
 }
 
-/// A function that returns two figures of a sample and the baseline's sample.
+/// A function that returns two figures to compare, for a sample and the baseline's sample.
 pub(super) type PairOfFigures<'a> = dyn Fn(&Sample, &Sample) -> Option<(f64, f64)> + 'a;
 
-/// Returns the ratio of two figures of pairs of samples. Only samples of the same machine and round
-/// are paired, and each machine is a stratum or a cluster. Machines with the same boot ID are one
-/// cluster. Figures of different machines are never combined, only their ratios.
+/// Returns the ratio of the two figures that `figures` returns for each pair of samples. Only
+/// samples of the same machine and round are paired, and each machine is a stratum or a cluster.
+/// Machines with the same boot ID are one cluster. Figures of different machines are never
+/// combined, only their ratios.
 pub(super) fn ratio_of_pairs(
     samples: &[&Sample],
     base: &[&Sample],
@@ -75,8 +76,8 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
 /// baselines would double the false alarms.
 ///
 /// Differences are corrected by Holm's method. Verdicts on margins are not corrected. The statement
-/// that all rows are within their margins requires all verdicts. It is therefore wrong at most as
-/// often as a single verdict (an intersection-union test, Berger 1982).
+/// that all rows are within their margins requires that verdict for every row. It is therefore
+/// wrong at most as often as a single verdict (an intersection-union test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group]) {
     let mut families: BTreeMap<Family, Vec<&mut Against>> = BTreeMap::new();
     for group in groups {

@@ -57,7 +57,8 @@ pub struct Provenance {
     /// The settings beyond the plan; missing if written by an older fslab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
-    /// Half the width of a sufficiently narrow interval.
+    /// The half width of intervals at which the stop rule ends a comparison, as a share of the
+    /// ratio.
     pub half_width: f64,
     /// Size of each image, in bytes.
     pub image_size: u64,

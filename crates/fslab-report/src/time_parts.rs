@@ -1,7 +1,7 @@
 //! Parts of the elapsed time of a phase that one thread runs: on a processor, ready to run, and
 //! waiting. At each moment the thread is in exactly one of these states, so a difference in elapsed
 //! time is the sum of the differences of the parts. A part is named as the explanation if the
-//! difference would be less than half without it, and this is shown by the rounds.
+//! rounds show that the difference would be less than half without it.
 
 use super::merge::Merged;
 use super::pairing;
@@ -9,8 +9,7 @@ use crate::sample::Sample;
 use fslab_stats::RatioInterval;
 
 /// Other threads and the programs of the workload may use at most this share of the elapsed time.
-/// Otherwise the measuring thread may only have waited for their work, which its own times do not
-/// explain.
+/// Otherwise the measuring thread may have waited for their work, which its own times do not show.
 const OTHERS_MAX: f64 = 0.05;
 
 /// A state of the measuring thread: its time, and its description after "because the workload",
@@ -32,7 +31,8 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Returns the times of a sample; `None` if they are not known or others worked too.
+    /// Returns the times of a sample; `None` if they are unknown, or if other threads or programs
+    /// used much processor time.
     pub fn of(sample: &Sample) -> Option<Self> {
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
         let workload = sample.thread_times.iter().find(|one| one.kind == "workload")?;
@@ -52,8 +52,9 @@ impl Times {
     }
 }
 
-/// Returns a clause that names the part to which most of a difference is due; `None` if this is
-/// not shown for any part, or if a sample lacks the times. `ratio` is that of the elapsed times.
+/// Returns a clause that names the part that explains most of a difference. Returns `None` if the
+/// rounds do not show this for any part, or if a sample lacks the times. `ratio` is the ratio of
+/// the elapsed times.
 pub(super) fn explanation(
     samples: &[&Sample],
     base: &[&Sample],
@@ -85,7 +86,8 @@ pub(super) fn explanation(
     })
 }
 
-/// Whether the difference without a part is shown to be less than half of the whole difference.
+/// Whether the intervals show that the difference without a part is less than half of the whole
+/// difference.
 fn explains(whole: &RatioInterval, without: &RatioInterval) -> bool {
     let half_of = |bound: f64| f64::midpoint(1.0, bound);
     if !whole.shows_difference() {

@@ -1,13 +1,13 @@
 //! Checks whether measured figures agree with published ones.
 //!
-//! The check uses the whole confidence interval, separately at each point. A range, a bound or a
-//! figure with a margin agrees if the interval lies inside it, and fails if the interval lies
-//! outside. It is not decided if the interval contains an end of the range.
+//! Each point is checked separately, by the whole confidence interval of its figure. A range, a
+//! bound or a figure with a margin agrees if the interval lies inside it, and fails if the interval
+//! lies outside. It is not decided if the interval contains an end of the range.
 //!
 //! A measurement can contradict a single number, but not prove it. The number agrees if the
-//! interval contains it and is narrow. A wide interval contains many other numbers, too. Times are
-//! not compared because they were measured on different machines. Inputs and definitions can't fail
-//! and are not counted.
+//! interval contains it and is narrow. A wide interval decides nothing, because it contains many
+//! other numbers, too. Times are not compared because they were measured on different machines.
+//! Claims that are inputs or definitions can't fail and are not counted.
 
 use serde::Serialize;
 
@@ -120,7 +120,8 @@ impl Standing {
     }
 }
 
-/// Returns the ends of a figure's interval; `None` for a single round, which has no interval.
+/// Returns the ends of a figure's interval. Both ends of a counted figure are its value. `None` for
+/// a single round, which has no interval.
 fn ends(figure: &Figure) -> Option<(f64, f64)> {
     let counted = (figure.rounds == 0).then_some((figure.value, figure.value));
     figure.interval.or(counted)
@@ -147,7 +148,8 @@ fn judge(published: &Published, figure: &Figure) -> Agreement {
     if is_ratio && same_side { Agreement::SameDirection } else { Agreement::Differs }
 }
 
-/// Maximum ratio of an interval's ends. A wider interval contradicts too few other numbers.
+/// Maximum ratio of an interval's ends for agreement with a single number. A wider interval
+/// contains too many other numbers.
 const WIDE: f64 = 2.0;
 
 /// Maximum number of points that a sentence lists; further points are only counted.
@@ -190,8 +192,8 @@ fn of_many(figures: &[Figure], points: &[Agreement]) -> String {
     format!("{}.", parts.join("; "))
 }
 
-/// Returns text on whether the measured figure is above or below the published one. For exact units
-/// it includes the factor.
+/// Returns text on whether the measured figure is above or below the published one. For exact
+/// units, the text includes the factor.
 fn side(published: &Published, figure: &Figure) -> String {
     let (low, high) = published.range();
     if published.unit.scale == Scale::Ratio && ends(figure) == Some((1.0, 1.0)) {
@@ -278,8 +280,8 @@ mod tests {
         check("% more", (-OPEN, 2.0), (1.03, 1.10), Differs);
     }
 
-    /// A published equality needs the whole interval within the margin. If the last creations in a
-    /// directory cost 1.45 times as much as the first, the cost is not linear.
+    /// A published equality agrees only if the whole interval lies within the margin. If the last
+    /// creations in a directory cost 1.45 times as much as the first, the cost is not linear.
     #[test]
     fn difference_beyond_the_margin_contradicts_equality() {
         let equal = published("times", (1.0, 1.0), Some(0.05));

@@ -46,7 +46,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// How the elements of a list are read as figures.
+/// The keys by which the elements of a list are read as figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Each {
@@ -228,8 +228,9 @@ fn once(value: f64) -> Figure {
     Figure { rounds: 1, ..Figure::counted(value) }
 }
 
-/// Divides figures by others at the same positions. The ratio is exact if both figures are. It has
-/// no interval, because the intervals of two figures do not determine the interval of their ratio.
+/// Divides figures by other figures at the same positions. The ratio is exact if both figures are
+/// exact. It has no interval, because the intervals of two figures do not determine the interval of
+/// their ratio.
 fn ratios(own: &[Figure], others: &[Figure]) -> Vec<Figure> {
     let is_exact = |figure: &Figure| figure.interval.is_none() && figure.rounds == 0;
     let ratio = |figure: &Figure| {

@@ -79,15 +79,15 @@ pub struct Claim {
     pub says: String,
     /// Published figures; `None` for a chart without numbers in the text.
     pub published: Option<Published>,
-    /// How this project gets its figure.
+    /// The way in which this project gets its figure.
     pub kind: Kind,
     /// Source of the figure found here.
     pub basis: Basis,
-    /// An explanation for readers of both figures.
+    /// A note that explains the published figure and the figure found here.
     pub note: Option<String>,
 }
 
-/// How a figure is obtained.
+/// The way in which a figure is obtained.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -111,9 +111,9 @@ pub enum Basis {
     Plan(Box<Query>),
     /// The output of a command.
     Command(Box<Reading>),
-    /// fslab can't measure it yet. The text states what is needed.
+    /// fslab can't measure the claim yet. The text states what is needed.
     Missing(String),
-    /// It is deliberately not measured. The text states why.
+    /// The claim is deliberately not measured. The text states the reason.
     NotReproduced(String),
 }
 
@@ -122,16 +122,16 @@ pub enum Basis {
 pub struct Query {
     /// Name of the plan.
     pub plan: String,
-    /// Place to read.
+    /// Place in the report that is read.
     pub of: Place,
-    /// Place to compare with; `None` if there is no comparison.
+    /// Place in the report to compare with; `None` if there is no comparison.
     pub against: Option<Place>,
-    /// The parts with separate figures; `None` for one figure of everything.
+    /// The parts with separate figures; `None` if one figure covers the whole place.
     pub each: Option<EachOf>,
     /// Numbers of files, with a figure for each. The number replaces `{files}` in the names of
     /// workloads.
     pub files: Vec<u64>,
-    /// Smallest size of the sweep to use.
+    /// Smallest size of the sweep that is used.
     pub from_size: Option<u64>,
     /// Whether the claim is about the smallest or the largest figure; `None` for all figures.
     pub take: Option<Extreme>,
@@ -179,7 +179,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
-    /// The quantity divided by that of the place to compare with.
+    /// The quantity of the place, divided by the quantity of the place to compare with.
     #[default]
     Ratio,
     /// The inverse of the ratio: how many times as fast, or as small.
@@ -226,7 +226,8 @@ impl Kind {
         }
     }
 
-    /// Returns why a claim of this kind can't fail and is not counted; `None` if it can fail.
+    /// Returns the reason why a claim of this kind can't fail and is not counted; `None` if it can
+    /// fail.
     #[must_use]
     pub fn why_not_counted(self) -> Option<&'static str> {
         match self {

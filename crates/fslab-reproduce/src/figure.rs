@@ -1,4 +1,4 @@
-//! Figures found here, with their positions and intervals.
+//! Figures found here, that is, measured or computed by fslab, with positions and intervals.
 
 use std::fmt;
 

@@ -122,7 +122,7 @@ impl Findings {
     /// Returns the findings as JSON.
     ///
     /// # Errors
-    /// Errors of the encoder.
+    /// Returns errors of the encoder.
     pub fn json(&self) -> Result<String> {
         serde_json::to_string_pretty(self).map_err(Error::Encode)
     }

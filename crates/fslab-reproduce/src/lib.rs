@@ -1,10 +1,11 @@
 //! Compares published results with measured ones.
 //!
 //! A [`Paper`] is read from a file of claims. The file lists the statements and their places in the
-//! paper, the published figures, and how this project measures the same. A claim refers to cells of
-//! a plan, or to the output of a command. The plan runs like any other comparison, and the figures
-//! are read from its report. If something can't be measured, the claim states the reason. Charts
-//! are drawn from the same figures. This crate does not run, mount or print anything.
+//! paper, the published figures, and how this project measures the same quantities. A claim refers
+//! to cells of a plan, or to the output of a command. The plan runs like any other comparison, and
+//! the figures are read from its report. If something can't be measured, the claim states the
+//! reason. Charts are drawn from the same figures. This crate does not run, mount or print
+//! anything.
 //!
 //! The main types: [`Paper`], [`Claim`], [`Findings`].
 //!

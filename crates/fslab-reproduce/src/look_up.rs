@@ -16,7 +16,7 @@ use fslab_stats::paired_ratio;
 pub enum Ran {
     /// The form of the plan, and all samples.
     Records(Form, Vec<Record>),
-    /// The form of the plan, the samples from before an error ended the run, and the error.
+    /// The form of the plan, the samples taken before an error ended the run, and the error.
     Broken(Form, Vec<Record>, String),
     /// There are no samples, for this reason.
     Not(String),

@@ -7,7 +7,7 @@ use super::look_up::Runs;
 use fslab_report::sample::NoteKind;
 use fslab_report::{Report, distinct};
 
-/// Returns the remarks on an outcome, each once. They are sentences without the full stop.
+/// Returns the remarks on an outcome, each once. Each is a sentence without its full stop.
 pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String> {
     let (Basis::Plan(query), Outcome::Figures(_)) = (basis, outcome) else { return Vec::new() };
     let Some((measured, report)) = runs.measured(query) else { return Vec::new() };
@@ -17,7 +17,7 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
     distinct(failures(report, query).into_iter().chain(broken))
 }
 
-/// Returns the failures at the places that a query reads. Samples from before a failure are used.
+/// Returns the failures at the places that a query reads. Samples taken before a failure are used.
 fn failures(report: &Report, query: &Query) -> Vec<String> {
     let of_place = |place: Place| -> Vec<String> {
         let failed = report.notes.iter().filter(|note| {

@@ -67,7 +67,7 @@ impl Findings {
     /// Returns the page of the paper, which works offline.
     ///
     /// # Errors
-    /// Errors of the template.
+    /// Returns errors of the template.
     pub fn html(&self) -> Result<String> {
         let rows = self.paper.claims.iter().zip(&self.rows).collect();
         PaperPage { findings: self, rows }.render().map_err(Error::Page)
@@ -76,7 +76,7 @@ impl Findings {
     /// Returns the index page of several papers.
     ///
     /// # Errors
-    /// Errors of the template.
+    /// Returns errors of the template.
     pub fn index(all: &[Self]) -> Result<String> {
         let papers = all.iter().map(|findings| (findings, findings.summary())).collect();
         IndexPage { papers }.render().map_err(Error::Page)

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use fslab_report::significant;
 
-/// How the figures of a unit can be compared.
+/// The condition under which figures of a unit can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Ratios of two values. Ratios from different machines can be compared.
@@ -21,7 +21,7 @@ pub enum Scale {
 pub struct Unit {
     /// Name, which is written after a number.
     pub name: &'static str,
-    /// How its figures can be compared.
+    /// The condition under which its figures can be compared.
     pub scale: Scale,
     /// The figure 0 in the base unit. For example, `0 % more` is a ratio of 1.
     origin: f64,

@@ -7,8 +7,8 @@
 //! variance that changes with the statistic's value.
 //!
 //! For small samples, both intervals can be *expanded* as proposed by Hesterberg (2015). Plain
-//! bootstrap intervals are too narrow for two reasons. One is a factor of sqrt((n - 1) / n). The
-//! other is that they use the quantile of the normal distribution instead of Student's.
+//! bootstrap intervals are too narrow for two reasons. They lack a factor of sqrt(n / (n - 1)), and
+//! they use the quantile of the normal distribution instead of Student's.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;

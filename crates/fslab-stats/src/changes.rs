@@ -3,13 +3,14 @@
 //! As in Hunter (Fleming et al. 2023), the series is cut at the point at which the two sides differ
 //! most. The difference is measured by Student's t of the logarithms. Then each side is cut in the
 //! same way. A cut is accepted only if few random permutations of the segment's figures reach the
-//! same t. The quantiles of the t distribution can't be used: they apply to a single t, not to the
-//! greatest of many.
+//! same t. The quantiles of the t distribution can't be used: they apply to the t of one cut, not
+//! to the greatest t of many cuts.
 //!
-//! The p-value is corrected for the number of tests, by two factors. One is the number of series
-//! that are examined together (Bonferroni). Each side of a cut is examined again, so the other is
-//! the length of the series divided by that of the segment (Meinshausen 2008, hierarchical
-//! testing). If no series has a change, the probability that any change is reported is at most 5 %.
+//! The p-value is multiplied by two factors, because many tests are made. The first is the number
+//! of series that are examined together (Bonferroni). The second is the length of the series
+//! divided by the length of the segment (Meinshausen 2008, hierarchical testing). It corrects for
+//! the repeated cuts. If no series has a change, the probability that any change is reported is at
+//! most 5 %.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -21,14 +22,14 @@ use super::summary::mean;
 /// A cut with a corrected p-value above this is rejected.
 const P_MOST: f64 = 0.05;
 
-/// Permutations are drawn until this many of them reach the t of the real order. The search draws
-/// at most this number divided by the required p-value (Besag and Clifford 1991).
+/// The search stops drawing permutations when this many of them have reached the t of the real
+/// order. It draws at most this number divided by the required p-value (Besag and Clifford 1991).
 const AS_CLEAR_MOST: u32 = 10;
 
 /// Smallest change of level that is reported, as a share.
 const CHANGE_LEAST: f64 = 0.02;
 
-/// Smallest number of figures on each side of a cut: fewer do not show the side's spread.
+/// Smallest number of figures on each side of a cut. Fewer figures do not show their spread.
 const SIDE_LEAST: usize = 3;
 
 /// Smallest number of figures in which a change can be found: fewer can't reach the required

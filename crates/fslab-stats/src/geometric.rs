@@ -1,4 +1,4 @@
-//! The geometric mean of ratios. The spread is always given too, since the mean alone hides how
+//! The geometric mean of ratios. The spread is always given too, because the mean alone hides how
 //! much the workloads differ.
 
 use serde::Serialize;

@@ -32,7 +32,8 @@ mod tests {
     }
 
     /// The usual worked example: 0.005 and 0.01 remain below 0.05, the other two do not. The
-    /// adjusted value of the largest, 0.04, may not fall below the 0.06 of the one before it.
+    /// largest p-value, 0.04, becomes 0.06, because an adjusted value may not be below the one
+    /// before it.
     #[test]
     fn result_matches_a_worked_example() {
         check(&[0.01, 0.04, 0.03, 0.005], &[0.03, 0.06, 0.06, 0.02]);

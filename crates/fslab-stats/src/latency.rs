@@ -1,9 +1,9 @@
 //! Latencies of single operations: a bounded histogram for each kind of operation, and the progress
 //! of a phase over time.
 //!
-//! The clock is read once per operation: the end of one operation is the beginning of the next. A
-//! bucket is at most 1/16 of its value wide, so percentiles are exact to 6 %. A histogram has at
-//! most a few hundred buckets, for any number of operations.
+//! The clock is read once per operation: the end of one operation is the beginning of the next. The
+//! width of a bucket is at most 1/16 of its value, so percentiles are exact to 6 %. A histogram has
+//! at most a few hundred buckets, for any number of operations.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use fslab_sys::usage::Instant;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Maximum latency in nanoseconds (an hour): longer operations are recorded as this long.
+/// Maximum latency in nanoseconds (an hour). A longer operation is recorded with this latency.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Significant decimal digits of the histogram. With one digit, a bucket is at most 1/16 of its
-/// value wide.
+/// Significant decimal digits of the histogram. With one digit, the width of a bucket is at most
+/// 1/16 of its value.
 const DIGITS: u8 = 1;
 
 /// Maximum number of milestones of a phase.
@@ -267,7 +267,8 @@ mod tests {
         assert_eq!(latency.buckets.iter().map(|(_, count)| count).sum::<u64>(), 100_000);
     }
 
-    /// A worker's message keeps all values, and joining adds the counts.
+    /// The buckets that a worker process sends keep all values. Joining two stopwatches adds their
+    /// counts.
     #[test]
     fn buckets_round_trip_and_join() {
         let (longest, buckets) = stopwatch([100, 2_000, 30_000].into_iter()).into_buckets();

@@ -45,8 +45,8 @@ impl Margin {
         self.side == Side::Both
     }
 
-    /// Whether the whole interval lies within the margin. This is two one-sided tests if the margin
-    /// bounds both directions, otherwise one.
+    /// Whether the whole interval lies within the margin. If the margin bounds both directions,
+    /// this is equivalent to two one-sided tests, otherwise to one.
     #[must_use]
     pub fn holds(self, interval: &RatioInterval) -> bool {
         let (least, most) = self.range();

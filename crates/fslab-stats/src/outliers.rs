@@ -13,7 +13,7 @@ const MAD_OF_DEVIATION: f64 = 0.6745;
 /// and Hoaglin use it if the median absolute deviation is 0.
 const MEAN_OF_DEVIATION: f64 = 1.0 / 1.253_314;
 
-/// Returns for each value whether it is an outlier: farther from the median than
+/// Returns, for each value, whether it is an outlier: farther from the median than
 /// [`MODIFIED_Z_MOST`] allows. The unit is the median absolute deviation, because outliers hardly
 /// change it; they would increase a standard deviation.
 #[must_use]

@@ -226,8 +226,8 @@ mod tests {
     }
 
     /// Within each cluster all ratios are equal, so the mean over strata has no error. The clusters
-    /// differ, so the mean over clusters has one. Calculated by hand for logarithms 1 and 3: mean
-    /// 2, standard error 1, one degree of freedom.
+    /// differ, so the mean over clusters has an error. Calculated by hand for logarithms 1 and 3:
+    /// mean 2, standard error 1, one degree of freedom.
     #[test]
     fn clustered_interval_reflects_the_spread_between_clusters() {
         let cluster = |log: f64, count: usize| vec![(log.exp(), 1.0); count];

@@ -46,8 +46,8 @@ impl TreeChanges {
         numbers: &mut Numbers,
         time_ns: u64,
     ) -> Result<(Vec<Operation>, u64), u64> {
-        // Removed directories come first, because a new directory may have the inode of a removed
-        // one.
+        // Removed directories are processed first, because a new directory may have the inode of a
+        // removed one.
         for (entry, number) in &mut self.gone {
             *number = numbers.end_directory(entry.inode);
         }

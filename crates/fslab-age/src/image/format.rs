@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The magic number of a skippable zstd frame.
 pub const SKIPPABLE: u32 = 0x184d_2a5f;
 
-/// The magic number at the beginning of that frame's content.
+/// The magic number at the beginning of the skippable frame's content.
 pub const MAGIC: [u8; 8] = *b"FSLABAGE";
 
 /// The format version that is written. Older versions can be read. In version 1,

@@ -70,7 +70,7 @@ impl Profile {
     /// Checks the parameters; the error describes an invalid one.
     ///
     /// # Errors
-    /// [`Error::Parameter`].
+    /// Returns [`Error::Parameter`].
     pub fn check(&self) -> Result<()> {
         let share = |value: f64| (0.0..=0.97).contains(&value);
         let small = |value: f64| (0.0..=10.0).contains(&value);

@@ -306,7 +306,7 @@ impl Generator {
             self.events.push(self.operation(gone, OperationKind::Remove, file));
         }
         // Sizes that are too large are drawn again, which lowers the mean size. The correction
-        // factor of the next day makes up for this.
+        // factor of the next day compensates for this.
         let got = (self.written - before).max(1) as f64;
         let ratio = (lacking / got).clamp(0.8, 1.25);
         self.short_scale = (self.short_scale * ratio).clamp(0.5, 4.0);

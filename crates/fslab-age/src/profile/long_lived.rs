@@ -68,8 +68,8 @@ impl Residents {
 
 /// Returns a weight for each of `count` directories: the quantiles of the lognormal distribution,
 /// in random order. Randomly drawn weights would vary too much between seeds: the weight of the
-/// busiest of about ninety directories determines how many files overflow its group. With
-/// quantiles, only the position of the busiest directory varies.
+/// busiest of about ninety directories determines how many files do not fit in its cylinder group.
+/// With quantiles, only the position of the busiest directory varies.
 pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     let normal = Normal::standard();
     let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);

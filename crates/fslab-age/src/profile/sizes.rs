@@ -40,7 +40,7 @@ pub enum Sizes {
 /// Minimum size in the tail, in bytes.
 const TAIL_BYTES: u64 = 1 << 20;
 
-/// Maximum number of draws of one size. After them, the maximum size is used.
+/// Maximum number of draws of one size. If every draw is too large, the maximum size is used.
 const DRAWS_MAX: u32 = 64;
 
 impl Sizes {

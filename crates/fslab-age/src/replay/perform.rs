@@ -368,8 +368,8 @@ impl Drop for Performer<'_> {
     }
 }
 
-/// Whether a repeated step may fail with this error, because it was already performed or a later
-/// step removed its file.
+/// Whether a repeated step may fail with this error. The killed replay may already have performed
+/// the step, or a later step that removed its file.
 fn is_of_a_redo(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::EXIST | Errno::STALE)
 }

@@ -15,7 +15,7 @@ pub enum Data {
     Real,
     /// No bytes are written; space is allocated with fallocate.
     Fallocate,
-    /// No bytes are written and no space is allocated; files only get their sizes.
+    /// No bytes are written and no space is allocated; only the sizes of files are set.
     None,
 }
 
@@ -41,8 +41,8 @@ pub struct Settings {
     pub owner: Option<Credentials>,
     /// Number of threads.
     pub threads: usize,
-    /// Interval between syncs of the target, in nanoseconds of workload time. Without syncs, files
-    /// that are removed soon would never get blocks.
+    /// Interval between syncs of the target, in nanoseconds of workload time. Without syncs,
+    /// short-lived files would never get blocks.
     pub sync_every_ns: u64,
     /// The path of the checkpoint file; `None` for no checkpoints.
     pub checkpoint: Option<PathBuf>,

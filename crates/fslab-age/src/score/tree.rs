@@ -34,7 +34,7 @@ pub struct ScoredFile<'a> {
 /// Scores every regular file and calls `each` with it.
 ///
 /// # Errors
-/// The same as [`score_tree`].
+/// Returns the same errors as [`score_tree`].
 pub fn score_files(
     target: &dyn FileSystem,
     rules: Rules,

@@ -44,7 +44,7 @@ pub struct BySize {
     pub score: Option<f64>,
 }
 
-/// The point in a file at which a policy switches to another group than that of the first block.
+/// The point in a file at which a policy leaves the group of the file's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSwitch {
     /// Number of blocks before that point, or all blocks of the file if the policy does not switch.

@@ -97,8 +97,8 @@ impl History {
         let mut written = Vec::new();
         let mut latest = i64::MIN;
         for (index, commit) in self.commits.iter().enumerate() {
-            // The clocks of committers differ, so commit times may decrease, but the times of
-            // snapshots must not.
+            // The clocks of committers differ, so commit times may decrease. The times of snapshots
+            // must not decrease.
             latest = latest.max(commit.time_s);
             tree.apply(commit, latest, &self.sizes)?;
             let period = latest.div_euclid(every.period_s());

@@ -1,4 +1,4 @@
-//! The directories, with their numbers, of a tree that is known only from paths.
+//! Assigns numbers to the directories of a tree that is known only from paths.
 
 use std::collections::BTreeMap;
 

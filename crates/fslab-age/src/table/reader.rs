@@ -83,7 +83,7 @@ impl<R: Row> Reader<R> {
     /// Returns a required value from the footer as text.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if it is missing.
+    /// Returns [`Error::Unfit`] if it is missing.
     pub fn text(&self, key: &'static str) -> Result<&str> {
         self.fact(key).ok_or_else(|| self.wrong_fact(key))
     }
@@ -91,7 +91,7 @@ impl<R: Row> Reader<R> {
     /// Returns a required value from the footer as a number.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if it is missing or not a number.
+    /// Returns [`Error::Unfit`] if it is missing or not a number.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
         // The parser's error is not needed, because the message contains the text, which shows why
         // it is not a number.
@@ -162,7 +162,7 @@ struct Decoder<R: Row> {
     reader: SerializedFileReader<File>,
     /// The index of the next row group.
     group: usize,
-    /// Number of rows before that row group.
+    /// Number of rows before the next row group.
     first_row: u64,
     row: PhantomData<R>,
 }

@@ -45,20 +45,20 @@ impl OperationKind {
         NAMES[self as usize - 1]
     }
 
-    /// Whether it adds a name.
+    /// Whether the operation adds a name.
     #[must_use]
     pub fn makes(self) -> bool {
         matches!(self, Self::MakeDirectory | Self::Create | Self::Symlink)
     }
 
-    /// Whether operations on other files may depend on it. A write, truncation or removal of a file
-    /// affects only that file.
+    /// Whether operations on other files may depend on this operation. A write, truncation or
+    /// removal of a file affects only that file.
     #[must_use]
     pub fn is_structural(self) -> bool {
         matches!(self, Self::MakeDirectory | Self::RemoveDirectory | Self::Rename)
     }
 
-    /// Whether it may free space.
+    /// Whether the operation may free space.
     #[must_use]
     pub fn may_free(self) -> bool {
         matches!(self, Self::Truncate | Self::Remove | Self::RemoveDirectory)

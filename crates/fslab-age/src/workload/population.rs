@@ -222,7 +222,7 @@ impl Population {
     /// owner.
     ///
     /// # Errors
-    /// [`Error::NoPath`], which is possible only after a refused operation.
+    /// Returns [`Error::NoPath`], which is possible only after a refused operation.
     pub fn checksum(&self) -> Result<String> {
         let line = |(file, member): (u64, &Member)| {
             let path = self.path(file).ok_or(Error::NoPath { file })?;

@@ -212,8 +212,8 @@ fn workload_becomes_a_data_set_with_nulls_for_unused_values() {
 /// The golden data sets, the newest last.
 const GOLDEN: [&str; 2] = ["testdata/dataset-snapshot-v1", "testdata/dataset-snapshot-v2"];
 
-/// `FSLAB_BLESS=1` writes the newest golden data set. Keep all when the format changes, and add
-/// another.
+/// Run with `FSLAB_BLESS=1` to write the newest golden data set. When the format changes, keep the
+/// existing data sets and add another.
 #[test]
 fn golden_data_sets_of_all_versions_are_read() {
     let scratch = tempfile::tempdir().unwrap();

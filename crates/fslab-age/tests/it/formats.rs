@@ -54,8 +54,8 @@ fn read(path: &Path) -> Vec<Operation> {
     WorkloadReader::open(path).unwrap().map(|operation| operation.unwrap()).collect()
 }
 
-/// Run `FSLAB_BLESS=1 cargo test -p fslab-age` to write the golden file. Keep this file when the
-/// format changes, and add another.
+/// Run `FSLAB_BLESS=1 cargo test -p fslab-age` to write the golden file. When the format changes,
+/// keep this file and add another.
 #[test]
 fn the_golden_file_of_version_1_is_read() {
     if std::env::var_os("FSLAB_BLESS").is_some() {
@@ -363,8 +363,8 @@ fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], op
     }
 }
 
-/// A refused operation may leave a cyclic tree. Its checksum is an error instead of an endless
-/// loop.
+/// A refused operation may leave a cyclic tree. The computation of its checksum returns an error
+/// instead of looping forever.
 #[test]
 fn checksum_of_a_cyclic_tree_is_an_error() {
     let make = |file, directory| Operation { file, directory, ..Operation::default() };

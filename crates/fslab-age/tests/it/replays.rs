@@ -243,7 +243,7 @@ fn churn(files: u64, living: u64) -> Vec<Operation> {
     operations
 }
 
-/// A target is not treated as full at its first `ENOSPC`.
+/// A target that frees space at a sync is not treated as full at its first `ENOSPC`.
 #[test]
 fn target_with_room_after_a_sync_does_not_count_as_full() {
     let operations = churn(200, 10);
@@ -272,8 +272,8 @@ fn full_target_is_synced_rarely() {
     assert!(replayed.no_space > 900 && syncs < 10, "{syncs} syncs, {replayed:?}");
 }
 
-/// A file system that permits a number of changes and syncs and then fails all further ones. For
-/// the target, this is like a kill of the replay.
+/// A file system that permits a number of changes and syncs and then fails all further ones. The
+/// target is then in the same state as after a kill of the replay.
 struct Mortal<'a> {
     inner: &'a dyn FileSystem,
     life: AtomicU64,

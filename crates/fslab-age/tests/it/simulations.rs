@@ -46,8 +46,8 @@ fn smith97_profile_matches_the_figures_of_the_slides() {
     assert!((83e9..92e9).contains(&(written as f64)), "{written} bytes");
 }
 
-/// Simulates two months on a quarter of the volume of Smith and Seltzer (1997). The volume is
-/// enlarged by the space that their fragments saved, so the utilisation is the same.
+/// Simulates two months on a quarter of the volume of Smith and Seltzer (1997). Their file system
+/// saved space by fragments; the volume is enlarged by that space, so the utilisation is the same.
 fn quarter(seed: u64, variants: &[Variant]) -> Vec<Aged> {
     let mut profile = find("smith97").unwrap().on_volume(256 << 20);
     profile.days = 60;
@@ -182,8 +182,8 @@ fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Sc
     score
 }
 
-/// The engine must reuse freed blocks at once. With reuse only after a flush, it fragmented a third
-/// more files than the simulator.
+/// The engine must reuse freed blocks at once. When it reused them only after a flush, it
+/// fragmented a third more files than the simulator.
 #[test]
 fn engine_and_simulator_give_similar_layouts() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);

@@ -252,7 +252,7 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
 }
 
 /// Checks a target with `engine`: the file system must be ext2, and the target can't have layers,
-/// mount options, a source or a filling.
+/// mount options, a source or `fill`.
 fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) -> Result<()> {
     let is_ext2 = raw.filesystem.as_ref().is_some_and(|name| name.get_ref() == "ext2");
     let others = [

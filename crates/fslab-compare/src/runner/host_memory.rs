@@ -24,7 +24,7 @@ use fslab_sys::provided_memory::ProvidedMemory;
 const MOST: u64 = 256 << 20;
 
 /// Divisor of the free memory: at most 1/16 of it is touched. Free memory is the available memory,
-/// or what the control group leaves if that is less.
+/// or the remaining memory of the control group if that is less.
 const SHARE: u64 = 16;
 
 /// Bytes of the reserve per byte that is touched before each run. The reserve is larger because a
@@ -39,7 +39,7 @@ pub(super) fn to_touch() -> u64 {
     amount(&read("/proc/cpuinfo"), &read("/proc/meminfo"), free)
 }
 
-/// `free` is the memory that the control group leaves.
+/// Returns the bytes to touch. `free` is the remaining memory of the control group.
 fn amount(processors: &str, memory: &str, free: u64) -> u64 {
     let is_flags = |line: &&str| line.starts_with("flags");
     let is_virtual = processors
@@ -55,7 +55,7 @@ fn amount(processors: &str, memory: &str, free: u64) -> u64 {
 /// reserve is smaller if less memory is available now, because images may be in memory.
 ///
 /// # Errors
-/// Errors of the system calls.
+/// Returns errors of the system calls.
 pub(super) fn provide(touched_bytes: u64) -> std::io::Result<Option<ProvidedMemory>> {
     let touched_bytes = touched_bytes.min(to_touch());
     let bytes = usize::try_from(touched_bytes * PROVIDED_PER_TOUCHED).unwrap_or(0);

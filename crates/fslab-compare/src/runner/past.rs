@@ -46,9 +46,8 @@ impl Past {
         past
     }
 
-    /// Whether a block ran on all of these targets, so that it need not be repeated. If it did not
-    /// run on one of them, it is repeated on all, because only runs that directly follow each other
-    /// are compared.
+    /// Whether a block ran on all of these targets, so that it need not be repeated. Otherwise it
+    /// is repeated on all targets, because only runs that directly follow each other are compared.
     pub fn is_done(&self, workload: &str, round: u32, targets: &[TargetPlan]) -> bool {
         let done = self.done.get(&(workload.to_owned(), round));
         done.is_some_and(|done| targets.iter().all(|target| done.contains(&target.name)))
@@ -75,7 +74,7 @@ impl Past {
         if sample.attempt + 1 > *begun {
             *begun = sample.attempt + 1;
             samples.clear();
-            // Only the last attempt is used, and this one is not complete yet.
+            // Only the last attempt is used, and the attempt of this sample is not complete yet.
             self.done.remove(&(sample.workload.clone(), sample.round));
         }
         samples.push(sample.clone());

@@ -91,8 +91,8 @@ fn requests_since(
     after.iter().filter_map(since).collect()
 }
 
-/// The threads that may work for a phase. Those that can't be read are missing, for example the
-/// kernel's in a container.
+/// The threads that may work for a phase. Unreadable threads are missing, for example kernel
+/// threads in a container.
 struct Threads {
     /// The calling thread; at most one.
     caller: Vec<Thread>,
@@ -118,8 +118,8 @@ impl Threads {
     }
 
     /// Returns the times since `before`. The processor times of this process and of its programs
-    /// include threads that have ended. That of the caller is exact, while those read from /proc
-    /// may be a scheduler tick behind.
+    /// include threads that have ended. The caller's time is exact; times read from /proc may be a
+    /// scheduler tick behind.
     fn since(&self, before: &Self, [process, caller, programs]: [Duration; 3]) -> Vec<ThreadTimes> {
         let own = |kind: &str, after: &[Thread], before: &[Thread], running: Duration| {
             let read = by_kind(after, before, |_| kind.to_owned()).pop().unwrap_or_default();
@@ -154,7 +154,7 @@ fn by_kind(after: &[Thread], before: &[Thread], kind: impl Fn(&str) -> String) -
     let before: BTreeMap<u32, &Thread> = before.iter().map(|thread| (thread.id, thread)).collect();
     let mut kinds: BTreeMap<String, ThreadTimes> = BTreeMap::new();
     for thread in after {
-        // A smaller time belongs to an earlier thread with the same number.
+        // An earlier time that is larger belongs to another thread, which had the same number.
         let earlier = before.get(&thread.id).filter(|before| before.running <= thread.running);
         let since = |part: fn(&Thread) -> Duration| {
             let earlier = earlier.map_or(Duration::ZERO, |thread| part(thread));
@@ -204,7 +204,7 @@ mod tests {
             thread(2, "a-2", 50, 5),
             // Begun during the phase.
             thread(3, "a-3", 7, 1),
-            // Another thread has the number of one that ended.
+            // A new thread has the number of a thread that ended.
             thread(4, "b", 20, 2),
             // The running time of a short phase is counted later, at the next scheduler tick.
             thread(6, "c", 0, 8),

@@ -1,5 +1,5 @@
-//! Recordings of phases beside their samples, on request: stacks of all processors by perf(1), and
-//! the requests of the block device by tracepoints of the kernel.
+//! Recordings of phases, made on request in addition to samples. perf(1) records the call stacks of
+//! all processors, and tracepoints of the kernel record the requests of the block device.
 //!
 //! Recording slows phases down, so the report states that they were recorded.
 
@@ -20,19 +20,19 @@ use crate::error::{Error, Result};
 use crate::tracefs::Tracefs;
 use fslab_report::Recording;
 
-/// Samples of a processor per second. An odd number is not in step with other timers.
+/// Samples per second and processor. An odd number does not stay in step with other timers.
 const FREQUENCY: &str = "997";
 
-/// Time that perf(1) has to start, to obey and to end.
+/// Time limit for perf(1) to start, to answer a command, and to end.
 const PERF_MOST: Duration = Duration::from_secs(20);
 
-/// Space for block events, for each processor.
+/// Size of the kernel's buffer for block events of each processor.
 const BUFFER_KIB: &str = "8192";
 
-/// The beginning of the names of instances.
+/// Prefix of the names of tracing instances.
 const PREFIX: &str = "fslab-";
 
-/// Number of instances that this process has made.
+/// Number of tracing instances that this process has made.
 static INSTANCES: AtomicU32 = AtomicU32::new(0);
 
 /// The tracepoints of block requests.
@@ -49,11 +49,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Prepares the recordings beside a samples file; `None` if none is requested. `work` is a
-    /// directory for temporary files.
+    /// Prepares recordings in a directory next to a samples file; `None` if none is requested.
+    /// `work` is a directory for temporary files.
     ///
     /// # Errors
-    /// [`Error::Recording`] if the machine lacks something that a recording needs.
+    /// Returns [`Error::Recording`] if the machine lacks something that a recording needs.
     pub fn new(kinds: &[Recording], samples: &Path, work: &Path) -> Result<Option<Self>> {
         if kinds.is_empty() {
             return Ok(None);
@@ -63,7 +63,7 @@ impl Recorder {
         let block = block.then(|| BlockEvents::open(work)).transpose()?;
         let stacks = kinds.contains(&Recording::Perf);
         let recorder = Self { stacks, block, directory, work: work.to_owned() };
-        // A recording of nothing shows whether perf works here.
+        // A trial recording shows whether perf works on this machine.
         if recorder.stacks {
             let trial = work.join("trial.perf");
             Stacks::begin(&trial, work)?.end()?;
@@ -113,7 +113,7 @@ fn failed(kind: Recording, reason: impl ToString) -> Error {
 /// A running perf(1). It is killed when dropped.
 struct Stacks {
     perf: Child,
-    /// The pipe of commands, and that of answers.
+    /// The pipe for commands to perf. `answers` is the pipe for its answers.
     control: File,
     answers: File,
     messages: PathBuf,
@@ -284,7 +284,7 @@ impl Drop for BlockEvents {
     }
 }
 
-/// Removes the instances of killed processes. Those of living ones are in use.
+/// Removes the instances of killed processes. Instances of running processes are busy and remain.
 fn remove_unused(instances: &Path) -> io::Result<()> {
     for entry in fs::read_dir(instances)? {
         let name = entry?.file_name();

@@ -1,9 +1,9 @@
 //! Measures the phases of one workload on one target.
 //!
 //! The clock is read directly before and directly after the work; counters are read outside of this
-//! interval. A cold phase that reads files queries the residency of each file when it opens it,
-//! within the timed region. This costs one system call of less than a microsecond, the same for
-//! every target. An earlier query would load the inodes, which must be cold.
+//! interval. A cold phase that reads files counts the cached pages of each file when it opens the
+//! file, within the timed region. This costs one system call of less than a microsecond, the same
+//! for every target. An earlier count would load the inodes, which must be cold.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
     /// Returns the target's tree for untimed work.
     ///
     /// # Errors
-    /// If an earlier remount failed.
+    /// Fails if an earlier remount failed.
     pub fn tree(&self) -> Result<&dyn Tree> {
         self.target.tree()
     }
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
     /// Returns an error if the run was interrupted.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// Returns [`Error::Interrupted`].
     pub fn check(&self) -> Result<()> {
         if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
     /// starts with one. The sample records whether the cache was cold.
     ///
     /// # Errors
-    /// Errors of unmounting and mounting.
+    /// Returns errors of unmounting and mounting.
     pub fn make_cold(&mut self) -> Result<()> {
         self.check()?;
         self.remounted = self.target.remount()?;
@@ -151,7 +151,7 @@ impl<'a> Session<'a> {
     /// Measures a phase.
     ///
     /// # Errors
-    /// Errors of `work`. No sample is recorded in this case.
+    /// Returns errors of `work`. No sample is recorded in this case.
     pub fn measure(
         &mut self,
         phase: Phase,
@@ -277,7 +277,7 @@ impl<'a> Timed<'a> {
     /// run is interrupted.
     ///
     /// # Errors
-    /// Errors of the operation, and [`Error::Interrupted`].
+    /// Returns errors of the operation, and [`Error::Interrupted`].
     pub fn each<T>(
         &mut self,
         operation: &'static str,
@@ -336,7 +336,7 @@ impl<'a> Timed<'a> {
     /// Returns an error if the run was interrupted.
     ///
     /// # Errors
-    /// [`Error::Interrupted`].
+    /// Returns [`Error::Interrupted`].
     pub fn check(&self) -> Result<()> {
         if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
@@ -344,7 +344,7 @@ impl<'a> Timed<'a> {
     /// Opens a file and counts its cached pages.
     ///
     /// # Errors
-    /// Errors of both calls.
+    /// Returns errors of both calls.
     pub fn open_for_reading(&mut self, path: &str) -> Result<Box<dyn TreeFile + 'a>> {
         let file = self.tree.open(path, Access::Read)?;
         if let Some(pages) = file.resident_pages()? {
@@ -356,7 +356,7 @@ impl<'a> Timed<'a> {
     /// Makes a file durable and counts the time as flushing.
     ///
     /// # Errors
-    /// Errors of fsync.
+    /// Returns errors of fsync.
     pub fn sync(&mut self, file: &dyn TreeFile) -> Result<()> {
         let start = Instant::now();
         file.sync()?;
@@ -368,7 +368,7 @@ impl<'a> Timed<'a> {
     /// file system in user space receives no syncfs.
     ///
     /// # Errors
-    /// Errors of both calls.
+    /// Returns errors of both calls.
     pub fn flush(&mut self) -> Result<()> {
         let start = Instant::now();
         self.tree.sync_all()?;
@@ -451,9 +451,9 @@ mod tests {
         }
     }
 
-    /// On ext4, reads after a remount are proved cold. A file that was read between the remount and
-    /// the phase is detected by its cached pages. A file of which only the attributes were read is
-    /// detected because the phase reads nothing from the device.
+    /// On ext4, the state of the cache after a remount is proven to be cold. A file that was read
+    /// between the remount and the phase is detected by its cached pages. If only the attributes of
+    /// a file were read, the phase then reads nothing from the device, which is detected.
     #[test]
     fn a_deliberately_warmed_target_is_found_out() {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {

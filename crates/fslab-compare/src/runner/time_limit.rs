@@ -31,7 +31,7 @@ impl Watch {
     /// Starts the watch of a run that uses the directory `work` and checks `interrupt`.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Fails if no thread can be started.
     pub fn begin(limit: Duration, interrupt: Interrupt, work: &Path) -> Result<Self> {
         let (end, ended) = channel();
         let work = work.to_owned();

@@ -2,10 +2,10 @@
 //! that could be a mistake.
 //!
 //! A device is identified by a name in /dev/disk/by-id, because other names depend on the order of
-//! detection. It is always refused if it or one of its partitions is in use. In use means mounted,
-//! used as swap, held by another device, or part of md, LVM, Btrfs, ZFS or bcache. If it contains
-//! any other signature, the user must type its serial number. Each run wipes the signatures at its
-//! end, so that the next run finds the device empty.
+//! detection. A device is always refused if it or one of its partitions is in use. In use means
+//! mounted, used as swap, held by another device, or part of md, LVM, Btrfs, ZFS or bcache. If it
+//! contains any other signature, the user must type its serial number. Each run wipes the
+//! signatures at its end, so that the next run finds the device empty.
 
 mod signatures;
 

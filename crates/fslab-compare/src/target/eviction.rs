@@ -32,7 +32,7 @@ pub(crate) fn drops_names() -> bool {
 /// Makes all files below a directory cold.
 ///
 /// # Errors
-/// If pages of a file remain in memory, or a file can't be read.
+/// Fails if pages of a file remain in memory, or a file can't be read.
 pub(super) fn evict(root: &Path) -> Result<()> {
     let mut files = files_below(root)?;
     files.retain(|(_, metadata)| metadata.is_file());

@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum time for a daemon to exit after its unmount, and again after each signal.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time that a command may run after mounting before it is treated as one that keeps running.
+/// Grace time after mounting. A command that still runs afterwards is treated as one that keeps
+/// running.
 const GRACE: Duration = Duration::from_millis(500);
 
 const PAUSE: Duration = Duration::from_millis(2);

@@ -63,7 +63,7 @@ pub(super) fn make(
     Ok((Box::new(target), record))
 }
 
-/// Fails if the image was aged under another policy than the requested one. Its layout would say
+/// Fails if the image was aged under another policy than the requested one. Its layout would reveal
 /// nothing about the requested policy.
 fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     let (Some(path), Some(found)) = (&base.recorded, &made.policy) else { return Ok(()) };

@@ -90,7 +90,7 @@ impl ImageFile {
         Ok((image, how))
     }
 
-    /// Makes an image from a recorded one: unpacks it if it is kept packed, otherwise copies it.
+    /// Makes an image from a recorded one: unpacks it if it is packed, otherwise copies it.
     pub fn recorded(recorded: &Path, path: &Path, host: &dyn Host) -> Result<(Self, Made)> {
         let mut image = Self::new(path)?;
         let failed = |source| Error::Host { what: recorded.display().to_string(), source };

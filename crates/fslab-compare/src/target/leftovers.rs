@@ -26,7 +26,7 @@ pub struct Leftover {
 /// those whose lock is free, which proves that the owner has exited.
 ///
 /// # Errors
-/// If mounts can't be listed, or a leftover whose owner has exited can't be removed.
+/// Fails if mounts can't be listed, or a leftover whose owner has exited can't be removed.
 pub fn remove_leftovers(work_parent: &Path) -> Result<Vec<Leftover>> {
     let proc_mounts = Path::new("/proc/self/mountinfo");
     let mounted: Vec<PathBuf> =

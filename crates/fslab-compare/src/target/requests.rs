@@ -13,7 +13,7 @@ pub(super) const TRACEPOINT: &str = "fuse/fuse_request_send";
 
 /// Starts to count the requests to the file system on a mount point. Returns `None` if they can't
 /// be counted: the privilege, bpf(2) or the tracepoint is missing, or it is not a FUSE mount. If
-/// tracefs is not mounted, it is mounted briefly in `work_directory`.
+/// tracefs is not mounted, it is mounted temporarily in `work_directory`.
 pub(super) fn counter(mountpoint: &Path, work_directory: &Path) -> Option<Counter> {
     let tracefs = Tracefs::open(work_directory, "tracefs-requests").ok()?;
     let tracepoint = Tracepoint::find(tracefs.root(), TRACEPOINT).ok()?;

@@ -18,7 +18,7 @@ pub(crate) const PREFIX: &str = "fslab-compare-";
 /// The file in a work directory that its owner keeps locked.
 pub(crate) const LOCK: &str = "lock";
 
-/// The name of that file until it is locked.
+/// The name of the lock file until it is locked.
 const UNLOCKED: &str = "lock.new";
 
 /// A work directory; removed when dropped.

@@ -20,8 +20,8 @@ pub(crate) struct Copied {
 /// Copies everything below `from` into the directory `to`, which must exist.
 ///
 /// # Errors
-/// Errors of reading and writing. A file that is not a regular file, symbolic link or directory is
-/// an error.
+/// Returns errors of reading and writing. A file that is not a regular file, symbolic link or
+/// directory is an error.
 pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<Copied> {
     let mut copied = Copied::default();
     for entry in fs::read_dir(from).map_err(Error::file(from))? {
@@ -68,8 +68,8 @@ pub(crate) fn files_below(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>> 
     Ok(found)
 }
 
-/// Copies contents, mode and modification time. It uses a buffer: with `copy_file_range`, a target
-/// on the same file system as its source could share blocks instead of writing them.
+/// Copies contents, mode and modification time. A buffer is used, because with `copy_file_range`, a
+/// target on the same file system as its source could share blocks instead of writing them.
 fn copy_file(source: &Path, target: &Path, metadata: &Metadata) -> Result<u64> {
     let mut from = fs::File::open(source).map_err(Error::file(source))?;
     let mut to = fs::File::create_new(target).map_err(Error::file(target))?;

@@ -58,7 +58,7 @@ pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
 /// Converts a path into a word of a command line.
 ///
 /// # Errors
-/// If the path is not UTF-8, which options of the programs can't contain.
+/// Fails if the path is not UTF-8, which options of the programs can't contain.
 pub(super) fn word(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
         Error::Failed(format!(

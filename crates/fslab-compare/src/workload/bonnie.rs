@@ -149,7 +149,7 @@ impl Workload for Bonnie {
 }
 
 impl Bonnie {
-    /// The first part: writes characters, writes blocks and rewrites them.
+    /// Runs the first part: writes characters, writes blocks and rewrites them.
     fn create(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let of = |name| Phase::new(name).size(size);
         session.measure(of("put characters"), |timed| self.put(timed, size, true))?;
@@ -163,7 +163,7 @@ impl Bonnie {
         session.measure(of("rewrite blocks"), |timed| self.rewrite(timed, size, self.block))
     }
 
-    /// The second part as in the program: reads characters and blocks.
+    /// Runs the second part as in the program: reads characters and blocks.
     fn read_back(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let cold = |name| Phase::new(name).size(size).cache(CacheState::Cold);
         session.make_cold()?;
@@ -173,7 +173,7 @@ impl Bonnie {
         self.verify_rewritten(session, size)
     }
 
-    /// The second part as in the paper: overwrites characters and blocks.
+    /// Runs the second part as in the paper: overwrites characters and blocks.
     fn overwrite(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let of = |name| Phase::new(name).size(size);
         session.measure(of("overwrite characters"), |timed| self.put(timed, size, false))?;

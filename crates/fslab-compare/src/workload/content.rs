@@ -103,9 +103,10 @@ fn word(random: &mut Pcg64, rank: usize) -> Vec<u8> {
     (0..length).map(|_| random.random_range(b'a'..=b'z')).collect()
 }
 
-/// Returns bytes like those of programs. Instructions have one to six bytes, and frequent ones are
-/// shorter. Some instructions are followed by a small relative address. Functions are aligned to 16
-/// bytes. After some functions there is a table of strings, as linkers place them.
+/// Returns bytes like the machine code of programs. Instructions have one to six bytes, and
+/// frequent ones are shorter. Some instructions are followed by a small relative address. Functions
+/// are aligned to 16 bytes. After some functions there is a table of strings, as linkers place
+/// them.
 fn binaries(random: &mut Pcg64, length: usize) -> Vec<u8> {
     const FUNCTION: usize = 512;
     const SECTION: usize = 64 << 10;

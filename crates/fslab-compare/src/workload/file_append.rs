@@ -60,7 +60,7 @@ struct FileAppend {
     append: usize,
     ways: [Way; 2],
     content: Content,
-    /// The contents of the largest file. Smaller files contain the first bytes of it.
+    /// The contents of the largest file. Smaller files contain the beginning of these contents.
     bytes: Vec<u8>,
 }
 

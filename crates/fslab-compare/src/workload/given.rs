@@ -16,7 +16,8 @@ const REPEATED_LEAST: usize = 8 << 20;
 /// order of their paths. Symbolic links are not followed.
 ///
 /// # Errors
-/// [`Error::TooLittleData`] if there are fewer than `length` bytes, and too few to be repeated.
+/// Returns [`Error::TooLittleData`] if there are fewer than `length` bytes, and too few to be
+/// repeated.
 pub(super) fn take(path: &Path, length: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length);
     let below = if path.is_dir() { files_below(path)? } else { Vec::new() };

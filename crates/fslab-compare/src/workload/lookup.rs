@@ -1,7 +1,7 @@
 //! `lookup`: looks up many files for the first time after a mount, and then again. This measures
 //! the cost of reading an inode. Finally each file is opened and closed.
 //!
-//! In these lookups, a layer that stores its own attributes must read them. Examples are the
+//! A layer that stores attributes of files itself must read them in these lookups. Examples are the
 //! metadata file of DMFS (Studenmund 2000) and the index file of the fast-indexing layers (Zadok et
 //! al. 2001).
 

@@ -75,7 +75,7 @@ impl OutputFigure {
     /// Finds the figure in an output.
     ///
     /// # Errors
-    /// [`Error::NoFigure`] if the output lacks it.
+    /// Returns [`Error::NoFigure`] if the output lacks it.
     pub fn find(&self, output: &[u8]) -> Result<OwnMetric> {
         let value = match &self.place {
             Place::Json(pointer) => json(output).and_then(|json| at(&json, pointer)),

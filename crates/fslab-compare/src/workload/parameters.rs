@@ -343,7 +343,7 @@ pub(crate) fn percent(value: &Value) -> Result<u64, String> {
 /// Parses a size in bytes.
 ///
 /// # Errors
-/// If the value is not a size, or is 0.
+/// Fails if the value is not a size, or is 0.
 pub fn bytes(value: &Value) -> Result<u64, String> {
     let size = match value {
         Value::Integer(number) => u64::try_from(*number).map_err(|error| error.to_string())?,

@@ -2,8 +2,8 @@
 //!
 //! Files that existed when the trace was recorded are made first, outside the timed region. The
 //! operations run one after another, as fast as the target allows, in the order in which they ended
-//! in the recording. On a mounted target they are system calls on its directory. Operations that
-//! the kernel's caches serve are then as fast as those of any other program.
+//! in the recording. On a mounted target they are system calls on its directory, so the kernel's
+//! caches serve them as they serve any other program.
 
 use std::path::PathBuf;
 

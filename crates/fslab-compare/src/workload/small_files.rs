@@ -1,6 +1,6 @@
 //! `small-files`: handles small files like a mail server, as filebench's varmail does. Each round
-//! has four operations. They delete a file; create it again and fsync it; read a file, append to it
-//! and fsync it; read a file.
+//! has four operations: delete a random file; create this file again and fsync it; read a random
+//! file, append to it and fsync it; read a random file.
 //!
 //! Each thread has its own files, so that the final contents of every file are known.
 

@@ -49,7 +49,7 @@ fn proven(samples: &[&Sample], asked: CacheState) -> impl Iterator<Item = bool> 
     samples.iter().filter(move |s| s.cache.asked == asked).map(|s| s.cache.proven)
 }
 
-/// Returns the cold phases that must be proved cold on every file system, because they read from
+/// Returns the cold phases that must be proven cold on every file system, because they read from
 /// the device. These are the first cold listing and the cold read of the largest file.
 fn must_be_cold<'a>(samples: &[&'a Sample]) -> impl Iterator<Item = &'a Sample> + Clone {
     samples
@@ -145,8 +145,8 @@ fn file_systems_in_user_space_are_mounted_over_images() {
     }
 }
 
-/// Checks that creating files made a request of this kind for each file, and that the kinds sum to
-/// all requests.
+/// Checks that a `create` or `mknod` request was counted for each created file, and that the counts
+/// of all kinds sum to all requests.
 fn check_requests(sample: &Sample) {
     let Some(all) = sample.fuse_requests else { return };
     assert_eq!(sample.requests.iter().map(|one| one.count).sum::<u64>(), all, "{sample:?}");
@@ -178,7 +178,8 @@ const RECORDED: &str = "name = \"recorded\"\nrounds = 1\nimage_size = \"320 MiB\
     [[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"4 MiB\"\n";
 
-/// perf(1) can read the stacks, and the block events contain the writes that the sample counts.
+/// perf(1) can read the recorded call stacks, and the block events contain the writes that the
+/// sample counts.
 #[test]
 fn phases_are_recorded_beside_their_samples() {
     let programs = ["perf", "bindfs"];
@@ -222,7 +223,7 @@ fn phases_are_recorded_beside_their_samples() {
             let device = sample.device.unwrap();
             assert!(device.writes > 0);
             assert!(issued(" W") >= device.writes.div_ceil(2), "{events}");
-            // Requests are counted beside a recording, if the kernel has bpf(2).
+            // During a recording, requests are still counted if the kernel has bpf(2).
             let has_bpf = Path::new("/proc/sys/kernel/unprivileged_bpf_disabled").exists();
             let is_served = sample.target == "foreign";
             assert_eq!(sample.fuse_requests.is_some(), has_bpf && is_served, "{sample:?}");

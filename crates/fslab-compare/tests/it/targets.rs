@@ -163,7 +163,7 @@ fn missing_requirements_of_targets_are_noted() {
     assert!(samples(&records).iter().all(|sample| sample.target == "memory"));
 }
 
-/// The image is in memory, so reads do not use a disk. Cold phases are proved cold in this case,
+/// The image is in memory, so reads do not use a disk. Cold phases are proven cold in this case,
 /// too.
 #[test]
 fn images_in_memory_are_made_cold() {
@@ -206,7 +206,7 @@ fn bounded_run() {
 }
 
 /// If a file is twice as large as the limit, its second read reads from the device again. Without
-/// the limit, it does not.
+/// the limit, the second read is served from memory.
 #[test]
 fn file_above_the_memory_limit_is_read_from_the_device_again() {
     if !can_mount("a bounded run") {
@@ -231,7 +231,7 @@ fn file_above_the_memory_limit_is_read_from_the_device_again() {
     assert!(output.status.success(), "{}: {said}", output.status);
 }
 
-/// With `cold`, phases that open files are proved cold, and the report states the method. Without
+/// With `cold`, phases that open files are proven cold, and the report states the method. Without
 /// it, no phase is cold.
 #[test]
 fn directory_is_made_cold_by_dropping_pages() {
@@ -248,7 +248,7 @@ fn directory_is_made_cold_by_dropping_pages() {
         assert_eq!((read.cache.proven, read.cache.evicted), (cold, cold), "{:?}", read.cache);
         assert_eq!(read.cache.resident_pages == Some(0), cold, "{:?}", read.cache);
         assert!(!read.cache.remounted);
-        // Names are dropped too, but this can't be proved.
+        // Names are dropped too, but this can't be proven.
         let list = samples.iter().find(|sample| sample.phase == "list cold").unwrap();
         assert!(!list.cache.proven && list.cache.doubt.is_some(), "{:?}", list.cache);
     }

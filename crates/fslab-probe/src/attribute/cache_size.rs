@@ -2,12 +2,12 @@
 //! limit.
 //!
 //! A file is read twice. If it fits into the cache, all of its pages are resident after the first
-//! read, and the second read requests nothing from the device. Of a slightly larger file, each page
-//! is dropped before the second read reaches it, so the second read finds none. Both counts
-//! therefore change abruptly at the size of the cache. The time per block, which the original
-//! method used, changes gradually. A memory control group limits the cache of its processes. The
-//! largest file that fits is 10 to 15 percent smaller than this limit, because other memory is
-//! charged to the group, too.
+//! read, and the second read requests nothing from the device. If the file is slightly larger, each
+//! page is dropped before the second read reaches it, so the second read finds no cached pages.
+//! Both counts therefore change abruptly at the size of the cache. The time per block, which the
+//! original method used, changes gradually. A memory control group limits the cache of its
+//! processes. The largest file that fits is 10 to 15 percent smaller than this limit, because other
+//! memory is charged to the group, too.
 
 use std::io;
 

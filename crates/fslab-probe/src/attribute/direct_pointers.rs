@@ -2,7 +2,7 @@
 //!
 //! A file with one more block also needs a pointer block, which is counted in `st_blocks`. File
 //! systems with extents show no such step. A timing method once found "12 direct pointers" on ext4.
-//! It can't have counted extents, because an inode of ext4 contains at most four.
+//! That method can't have counted extents, because an ext4 inode contains at most four.
 
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -67,8 +67,8 @@ fn length(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(plain))
 }
 
-/// Makes and removes a file. The inner error is that the name is too long; the outer one is any
-/// other error.
+/// Makes and removes a file. The inner error means that the name is too long. The outer error is
+/// any other error.
 fn make(path: &std::path::Path) -> io::Result<Result<(), io::Error>> {
     match File::create_new(path) {
         Ok(_file) => fs::remove_file(path).map(Ok),
@@ -106,7 +106,7 @@ fn path(ground: &Ground) -> io::Result<Finding> {
 }
 
 /// Probes whether a file that was created as `made` is found by the name `asked`. The value is the
-/// first of `words` if it is found, and the second if not.
+/// first of `words` if the file is found, otherwise the second.
 fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> io::Result<Finding> {
     const NAME: &str = "lookup of one spelling after a file was created with the other";
     let directory = ground.fresh_path();

@@ -1,7 +1,7 @@
 //! `read-ahead-*`: how many bytes the kernel reads ahead of a reader.
 //!
 //! The methods count the pages in the cache. During sequential reading the kernel is ahead of the
-//! reader by at most two windows less one page. These are the current window and the next window,
+//! reader by at most two windows minus one page. These are the current window and the next window,
 //! which is requested when the reader enters the current one. Reads with RWF_NOWAIT are not used to
 //! inspect the cache, because they start read-ahead themselves.
 

@@ -63,7 +63,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
 struct Survivors {
     twice: u64,
     once: u64,
-    /// For each part of the large file, in reading order.
+    /// One percentage for each part of the large file, in reading order.
     large: Vec<u64>,
 }
 

@@ -22,7 +22,7 @@ const ROUNDS: usize = 7;
 /// read-ahead.
 const MAY_BE_SLOW: u64 = 4;
 
-/// The time that read-ahead then has to finish, so that the next reads do not wait for it.
+/// Pause after a slow read, so that read-ahead can finish and the next reads do not wait for it.
 const ARRIVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {

@@ -103,8 +103,8 @@ fn scale_of_ratios(rows: &[(&Row, &Against)]) -> Scale {
     let ends = rows.iter().filter_map(|(_, against)| against.ratio);
     let ends = ends.flat_map(|ratio| [ratio.low, ratio.high]);
     let points = rows.iter().flat_map(|(_, against)| against.ratios.iter().filter_map(|r| *r));
-    // An interval from too few rounds may be nearly unbounded. It must not determine the scale, or
-    // all else would be compressed.
+    // An interval from too few rounds may be nearly unbounded. It must not determine the scale,
+    // because all other intervals would be too small to read.
     let near: Vec<f64> = points.chain(ends.filter(|end| (0.02..50.0).contains(end))).collect();
     Scale::of_ratios(&near, MARGIN, WIDTH - 2.0 * MARGIN)
 }

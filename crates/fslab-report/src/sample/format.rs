@@ -20,7 +20,7 @@ pub enum Record {
     /// The plan, the machine and the tools. It is the first line, and is repeated when a run is
     /// resumed.
     Provenance(Box<Provenance>),
-    /// How a target was made.
+    /// The way in which a target was made.
     Target(TargetRecord),
     /// One measured phase.
     Sample(Sample),
@@ -165,7 +165,7 @@ pub struct RequestCount {
 #[serde(default)]
 pub struct ThreadTimes {
     /// `workload` (the thread that runs the phase), `workers` (other threads of its process),
-    /// `programs` (those that the phase ran), `daemon NAME` or `kernel NAME`. The name is that of
+    /// `programs` (those that the phase ran), `daemon NAME` or `kernel NAME`. NAME is the name of
     /// the threads, without numbers.
     pub kind: String,
     /// Number of threads that ran and have not ended, at least 1.
@@ -192,7 +192,8 @@ pub struct OwnMetric {
     pub name: String,
     /// The figure.
     pub value: f64,
-    /// Its unit. `s` and `bytes` are shown scaled; an empty unit means a plain number.
+    /// Its unit. Figures in `s` or `bytes` are shown with a suitable prefix. An empty unit means a
+    /// plain number.
     pub unit: String,
     /// The direction that is better.
     pub better: Better,
@@ -340,7 +341,8 @@ pub enum Doubt {
     DeviceRead,
     /// The target has no device whose counters could prove anything.
     NoDevice,
-    /// The pages of files were dropped, but the phase opened none: names and inodes are not proven.
+    /// The pages of files were dropped, but the phase opened no file. Names and inodes may still be
+    /// cached.
     FilesOnly,
 }
 

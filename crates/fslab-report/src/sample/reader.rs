@@ -47,7 +47,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
 /// is incomplete.
 ///
 /// # Errors
-/// If the file can't be read, or a later fslab wrote it.
+/// Fails if the file can't be read, or a later fslab wrote it.
 pub fn read_prefix(path: &Path) -> Result<Vec<Record>> {
     let bytes = fs::read(path).map_err(Error::file(path))?;
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');
@@ -62,7 +62,7 @@ pub fn read_prefix(path: &Path) -> Result<Vec<Record>> {
 /// Whether a samples file contains a sample.
 ///
 /// # Errors
-/// Those of [`read`].
+/// Returns the same errors as [`read`].
 pub fn has_samples(path: &Path) -> Result<bool> {
     Ok(read(path)?.iter().any(|record| matches!(record, Record::Sample(_))))
 }
@@ -70,7 +70,7 @@ pub fn has_samples(path: &Path) -> Result<bool> {
 /// Reads the samples files of one campaign, in the order given.
 ///
 /// # Errors
-/// The same as [`read`].
+/// Returns the same errors as [`read`].
 pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for path in paths {

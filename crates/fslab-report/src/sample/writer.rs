@@ -21,8 +21,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates the file. Replaces a samples file without samples, which a failed run left.
-    /// Samples are never overwritten.
+    /// Creates the file. An existing file without samples, which a failed run left behind, is
+    /// replaced. Samples are never overwritten.
     pub fn create(path: &Path) -> Result<Self> {
         let file = match OpenOptions::new().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Self::replace(path),

@@ -97,7 +97,7 @@ fn unmatched_and_invalid_gates_are_refused() {
 }
 
 /// A gate of 0 % fails for about 2.5 % of 500 comparisons of equal targets, because their interval
-/// lies above 1 by chance. A gate of 1 % fails for fewer.
+/// lies above 1 by chance. A gate of 1 % fails for fewer of them.
 #[test]
 fn equal_targets_rarely_fail_a_gate() {
     let failed = |gate: &str| {

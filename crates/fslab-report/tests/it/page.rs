@@ -7,7 +7,7 @@ use crate::browser::{has_browser, look, picture};
 use crate::reports::{large, records};
 
 /// A script that operates the controls of the page, such as those for the axes and the order of a
-/// table. It sends what it finds to the surrounding page.
+/// table. It sends its findings to the surrounding page.
 const PROBE: &str = r#"
 const all = (selector) => [...document.querySelectorAll(selector)];
 const visible = (part) =>

@@ -100,8 +100,8 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     assert_eq!(slow.operations, 20, "a sum covers both sizes");
 }
 
-/// Of three targets that take 2.5 times as long as the baseline, one waits, one uses a processor,
-/// and for one the times of the thread are unknown.
+/// Two targets take 2.5 times as long as the baseline. For one, the times of its thread show a
+/// longer wait, and then longer use of a processor. For the other, these times are unknown.
 #[test]
 fn cause_of_a_difference_is_named_if_the_times_of_the_thread_prove_it() {
     let mut records = vec![provenance()];

@@ -14,7 +14,7 @@ pub struct Chart {
     pub place: String,
     /// Its title.
     pub title: String,
-    /// How the series are drawn.
+    /// The way in which the series are drawn.
     pub form: Form,
     /// The horizontal axis.
     pub x: Axis,
@@ -26,7 +26,7 @@ pub struct Chart {
     pub lines: Vec<Line>,
 }
 
-/// How a chart shows its series.
+/// The way in which a chart shows its series.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -55,7 +55,7 @@ pub struct Line {
     pub name: String,
     /// Label below the bar, if the series is a single bar.
     pub category: Option<String>,
-    /// How this project gets its figures.
+    /// The way in which this project gets its figures.
     pub kind: Kind,
     /// Source of the figures.
     pub basis: Basis,

@@ -258,7 +258,7 @@ fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
 }
 
 /// The time is 0 if it is below the resolution of the kernel's clock. Only this round is left out,
-/// and a remark says so.
+/// and the text of the figure states this.
 #[test]
 fn zero_time_excludes_only_its_own_round() {
     let (outcome, measured) = of_system_times([200, 0, 200]);

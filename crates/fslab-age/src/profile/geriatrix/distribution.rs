@@ -1,5 +1,5 @@
-//! Reads the three distribution files of Geriatrix. Each contains its number of rows, the rows, and
-//! then optional text.
+//! Reads the three distribution files of Geriatrix. Each file contains its number of rows, then the
+//! rows, then optional text.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const DIRECTORIES_MAX: u64 = 1_000_000;
 pub struct Bucket {
     /// An upper bound of ages, in any unit, or a size in bytes.
     pub value: f64,
-    /// From 0 to 1; the shares of a distribution sum to 1.
+    /// Share of all files, from 0 to 1. The shares of a distribution sum to 1.
     pub share: f64,
 }
 
@@ -30,7 +30,7 @@ pub struct Bucket {
 pub struct Depth {
     /// The depth; files in the root have depth 1.
     pub depth: u64,
-    /// From 0 to 1; the shares of all depths sum to 1.
+    /// Share of all files, from 0 to 1. The shares of all depths sum to 1.
     pub share: f64,
     /// Number of directories, at least 1; always 1 for the root.
     pub directories: u64,

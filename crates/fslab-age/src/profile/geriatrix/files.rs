@@ -72,12 +72,12 @@ impl Files {
         self.others.is_empty()
     }
 
-    /// Returns the index of the most underrepresented size.
+    /// Returns the index of the size that is most underrepresented among the existing files.
     pub fn lacking_size(&self, distributions: &Distributions) -> usize {
         lacking(&self.sizes, self.count(), distributions.sizes.iter().map(|size| size.share))
     }
 
-    /// Returns the index of the most underrepresented depth.
+    /// Returns the index of the depth that is most underrepresented among the existing files.
     pub fn lacking_depth(&self, distributions: &Distributions) -> usize {
         lacking(&self.depths, self.count(), distributions.depths.iter().map(|depth| depth.share))
     }

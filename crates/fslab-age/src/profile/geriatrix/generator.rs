@@ -246,7 +246,7 @@ impl Iterator for GeriatrixGenerator {
             }
             match self.tick < self.ticks {
                 true => self.step(),
-                // After the last tick, remove the remaining files that should not be kept.
+                // After the last tick, the remaining files that should not be kept are removed.
                 false if !self.files.all_stay() => self.remove(),
                 false => return None,
             }

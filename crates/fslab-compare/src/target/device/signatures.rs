@@ -1,5 +1,5 @@
-//! Finds the signatures on a block device with wipefs(8) of util-linux. The signatures of devices
-//! that must never be erased are also searched for by this program itself.
+//! Finds the signatures on a block device with wipefs(8) of util-linux. For devices that must never
+//! be erased, fslab also searches for the signatures itself.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,8 +18,8 @@ impl Signature {
         &self.0
     }
 
-    /// Returns the kind of larger device, such as a RAID array, of which a device with this
-    /// signature is a member. Such a device is never erased.
+    /// Returns the kind of larger device, such as a RAID array, that a device with this signature
+    /// belongs to. A member of a larger device is never erased.
     pub fn member_of(&self) -> Option<&'static str> {
         match &*self.0 {
             "btrfs" => Some("Btrfs"),
