@@ -1,4 +1,5 @@
-//! The HTML page: one file without network access, with a table behind every chart.
+//! The HTML page: one file that loads nothing from the network. A table with the numbers of each
+//! chart can be unfolded.
 //!
 //! The template escapes every text. Only charts are inserted unescaped; they are made here from
 //! numbers and escaped names. The content security policy permits only this page's own style and

@@ -273,8 +273,9 @@ pub struct MarkRecord {
 #[repr(C)]
 pub struct TreeRecord {
     pub version: u8,
-    /// Bit 0: the tree was empty at its first use. So a file whose writes were lost in a crash is
-    /// not mistaken for a foreign file. Bit 1: see [`FLAG_PLAIN`].
+    /// Bit 0: the tree was empty at its first use, so it has no foreign files. A file without a
+    /// valid head is then a stored file whose writes were lost in a crash. Bit 1: see
+    /// [`FLAG_PLAIN`].
     pub flags: u8,
     pub zero: [u8; 2],
     /// CRC32C of the record with this field zero.

@@ -200,7 +200,7 @@ impl Job {
 /// A staging area in a lower file.
 pub struct Found {
     pub area: Area,
-    /// The pieces of each chunk that follows the last frame of the journal.
+    /// For each staged chunk that is not in the journal yet: its pieces.
     pub chunks: Vec<Vec<Frame>>,
 }
 

@@ -188,8 +188,9 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The id of an unknown caller. On id-mapped mounts, the kernel sends ids only when a file is
-    /// created. The kernel itself makes all other decisions that depend on the caller.
+    /// The id of an unknown caller. On id-mapped mounts, the kernel sends the caller's ids only
+    /// with requests that create a file, which needs an owner. The kernel checks all permissions
+    /// itself.
     pub const UNKNOWN: u32 = u32::MAX;
 
     /// The credentials of this process; `None` for root, which can act as any user.

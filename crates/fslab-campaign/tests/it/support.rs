@@ -1,4 +1,5 @@
-//! Shared parts of the tests: an in-process memory host, campaigns over it, and their cells.
+//! Shared parts of the tests: a host that compares file systems in memory, campaigns that run on
+//! it, and their cells.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -209,8 +209,8 @@ impl Conversion {
         Ok(looks_stored(&contents::beginning(&*self.lower, &self.request, ino)?))
     }
 
-    /// Durably marks a plain file that looks like a stored file as foreign. A file that can't be
-    /// marked is skipped. It can't be converted either; the conversion reports that.
+    /// Durably marks a file as foreign if it is plain but looks like a stored file. A file that
+    /// can't be marked is skipped. It can't be converted either; the conversion reports that.
     pub(super) fn mark_lookalike(&self, attr: &Attr) -> Result<()> {
         let Rule::Key(key) = self.scope.rule else { return Ok(()) };
         if attr.size == 0 || self.direction == Direction::Decode || self.is_of_others(attr) {

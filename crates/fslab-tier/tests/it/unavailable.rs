@@ -589,7 +589,8 @@ fn archive_lost_during_use_is_awaited_and_leased_again() {
         }
         let aside = going.scratch.path().join("aside");
         let owner = going.tier.settings().tier;
-        // The caller that found the archive unavailable may keep it open for a moment.
+        // The thread that noticed the loss may hold the archive open for a moment. Opening the
+        // archive fails until then.
         while DirectoryArchive::open(&aside, owner).is_err() {
             assert!(!reader.is_finished(), "the reader returned the bytes of a lost copy");
             std::thread::yield_now();

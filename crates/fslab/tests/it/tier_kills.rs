@@ -79,7 +79,7 @@ fn killed_often(tiered: &Tiered, seed: u64) {
         Changing { path, data, in_doubt: None }
     };
     let still: Vec<Still> = (0..READERS + 1).map(still).collect();
-    // The last of these files is written through mappings.
+    // The last changing file is written through mappings.
     let mut changing: Vec<Changing> = (0..WRITERS + 1).map(changing).collect();
     let reference = tiered.beside("reference");
     fs::write(&reference, &still[0].data).unwrap();

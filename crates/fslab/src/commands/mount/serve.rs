@@ -37,6 +37,10 @@ pub struct Ready {
 
 /// Mounts, calls `ready`, and serves requests until the mount ends.
 pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
+    let reason = plan.options.reason_for_device(&plan.stack);
+    if let Some(reason) = reason.filter(|_| plan.options.transport.is_none()) {
+        tracing::info!("requests arrive through /dev/fuse: {reason}");
+    }
     if !plan.options.mount.keep {
         return serve_mount(plan, None, ready);
     }
@@ -69,10 +73,6 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     if kept.is_some() {
         // The supervisor blocks these signals in its daemons until their handlers are installed.
         supervise::let_come(&ENDING).context("can't unblock signals")?;
-    }
-    if let Some(reason) = options.reason_for_device(&stack).filter(|_| options.transport.is_none())
-    {
-        tracing::info!("requests arrive through /dev/fuse: {reason}");
     }
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
