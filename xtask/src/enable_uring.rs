@@ -1,5 +1,5 @@
-//! The kernel parameter that allows FUSE over io_uring. It applies to the whole machine, so it is set
-//! only while a stage needs it.
+//! The kernel parameter that allows FUSE over io_uring. It applies to the whole machine, so it is
+//! set only while a stage needs it.
 
 use std::fs::{self, File};
 use std::path::Path;
