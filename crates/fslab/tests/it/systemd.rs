@@ -97,12 +97,61 @@ for stack in null zstd ext2; do
 done
 "#;
 
+/// Kills daemons of a kept unit, then its supervisor, and then both.
+const KEPT: &str = r#"
+set -e
+cd /srv
+mkdir m
+fslab ext2 mkfs image 32MiB > /dev/null
+printf 'LOWER=ext2:/srv/image\nMOUNT_POINT=/srv/m\nOPTIONS="-o keep"\n' > /etc/fslab/a.conf
+systemctl start fslab@a.service
+main() { systemctl show --property MainPID --value fslab@a.service; }
+# The directory underneath must not be visible at any time.
+returns() {
+    for attempt in $(seq 600); do
+        if ls m > listed 2> /dev/null; then
+            grep -q '^file$' listed || { echo "exposed"; exit 1; }
+            [ "$(main)" = "$1" ] || [ "$(main)" = 0 ] || return 0
+        fi
+        sleep 0.05
+    done
+    echo "not mounted again"
+    exit 1
+}
+echo text > m/file
+for round in 1 2 3; do
+    before=$(main)
+    kill -9 "$(pgrep -P "$before")"
+    cat m/file > /dev/null
+    [ "$(main)" = "$before" ]
+    systemctl is-active --quiet fslab@a.service
+done
+echo "daemon"
+for victim in supervisor both; do
+    sync -f m
+    before=$(main)
+    daemon=$(pgrep -P "$before")
+    if [ "$victim" = both ]; then
+        # The supervisor must not start another daemon.
+        kill -STOP "$before"
+        kill -9 "$daemon"
+    fi
+    kill -9 "$before"
+    returns "$before"
+    cat m/file > /dev/null
+    echo "$victim"
+done
+systemctl stop fslab@a.service
+if grep ' /srv/m ' /proc/self/mountinfo; then exit 1; fi
+"#;
+
 /// A control group. Dropping it removes it and all groups in it.
 struct Group(PathBuf);
 
 impl Group {
-    fn new() -> io::Result<Self> {
-        let path = Path::new(GROUPS).join(format!("fslab-test-{}", std::process::id()));
+    fn new(test: &str) -> io::Result<Self> {
+        let name = format!("fslab-{}-{}", std::process::id(), test.replace(':', "-"));
+        let path = Path::new(GROUPS).join(name);
         fs::create_dir(&path)?;
         Ok(Self(path))
     }
@@ -136,7 +185,7 @@ impl Drop for Machine {
     }
 }
 
-fn prepare(scratch: &TempDir) {
+fn prepare(scratch: &TempDir, script: &str) {
     for folder in ["root", "upper", "work", "shared", "units"] {
         fs::create_dir(scratch.path().join(folder)).unwrap();
     }
@@ -144,36 +193,57 @@ fn prepare(scratch: &TempDir) {
     let packaged = Path::new("../../packaging/systemd").join(unit);
     fs::copy(packaged, scratch.path().join("units").join(unit)).unwrap();
     fs::write(scratch.path().join("units/rounds.service"), UNIT).unwrap();
-    fs::write(scratch.path().join("shared/rounds.sh"), ROUNDS).unwrap();
+    fs::write(scratch.path().join("shared/rounds.sh"), script).unwrap();
 }
 
-#[test]
-fn a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once() {
-    require_mounting!();
-    let test = "systemd::a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once";
+/// Runs a script under systemd, and returns its output and exit code. Returns `None` if this
+/// machine can't do that.
+fn said_under_systemd(test: &str, script: &str) -> Option<String> {
     if !Path::new(SYSTEMD).exists() || !Path::new(GROUPS).join("cgroup.procs").exists() {
-        return skip(test, "no systemd, or no control groups of version 1 for it");
+        skip(test, "no systemd, or no control groups of version 1 for it");
+        return None;
     }
-    let group = match Group::new() {
+    let group = match Group::new(test) {
         Ok(group) => group,
-        Err(error) => return skip(test, &format!("no control group: {error}")),
+        Err(error) => {
+            skip(test, &format!("no control group: {error}"));
+            return None;
+        }
     };
     let scratch = scratch_in_memory();
-    prepare(&scratch);
+    prepare(&scratch, script);
     let mut boot = Command::new("sh");
     boot.args(["-c", BOOT]).env("GROUP", &group.0).env("SCRATCH", scratch.path());
     boot.env("PROGRAM", env!("CARGO_BIN_EXE_fslab")).env("SYSTEMD", SYSTEMD);
     let mut machine = Machine(boot.spawn().unwrap());
     let shared = scratch.path().join("shared");
     let mut status = None;
-    soon("the rounds have ended", || {
+    soon("the script has ended", || {
         status = machine.0.try_wait().unwrap();
         status.is_some() || shared.join("ended").exists()
     });
     if status.and_then(|status| status.code()) == Some(CAN_NOT) {
-        return skip(test, "no overlay over the root directory can be mounted here");
+        skip(test, "no overlay over the root directory can be mounted here");
+        return None;
     }
     drop(machine);
-    let said = fs::read_to_string(shared.join("said")).unwrap();
-    assert_eq!(said, "null\nzstd\next2\ncode 0\n");
+    Some(fs::read_to_string(shared.join("said")).unwrap())
+}
+
+#[test]
+fn a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once() {
+    require_mounting!();
+    let test = "systemd::a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once";
+    if let Some(said) = said_under_systemd(test, ROUNDS) {
+        assert_eq!(said, "null\nzstd\next2\ncode 0\n");
+    }
+}
+
+#[test]
+fn a_kept_unit_survives_kills_and_never_shows_the_directory_underneath() {
+    require_mounting!();
+    let test = "systemd::a_kept_unit_survives_kills_and_never_shows_the_directory_underneath";
+    if let Some(said) = said_under_systemd(test, KEPT) {
+        assert_eq!(said, "daemon\nsupervisor\nboth\ncode 0\n");
+    }
 }
