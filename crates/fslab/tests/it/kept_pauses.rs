@@ -56,7 +56,9 @@ impl Drop for Frozen {
         match self {
             Self::Stopped(pids) => {
                 // A process that has ended can't be continued.
-                pids.iter().for_each(|pid| drop(kill_process(*pid, Signal::CONT)));
+                for pid in pids {
+                    let _continued = kill_process(*pid, Signal::CONT);
+                }
             }
             Self::Group { group, pids, home } => {
                 fs::write(group.join("cgroup.freeze"), "0").unwrap();
