@@ -113,7 +113,7 @@ struct Ended {
     end: End,
     /// `None` if a thread of the worker is still in the kernel.
     status: Option<WaitStatus>,
-    /// A signal that arrived too late for this worker, and is sent to the next one.
+    /// The last signal to this worker, which may not have handled it. It is sent to the next one.
     unheard: Option<Signal>,
 }
 
@@ -137,7 +137,7 @@ fn wait_and_pass_on(
     awaited: &[i32],
     may_be_ended: impl Fn() -> bool,
 ) -> io::Result<Ended> {
-    let mut is_killed = false;
+    let (mut is_killed, mut passed_on) = (false, None);
     let ended = |status: Option<WaitStatus>, unheard, is_killed| {
         let by_kill =
             status.is_none_or(|status| status.terminating_signal() == Some(libc::SIGKILL));
@@ -158,12 +158,12 @@ fn wait_and_pass_on(
         let is_report = number.is_some_and(|number| reports.contains(&number));
         let signal = number.filter(|_| !is_report && !asks).and_then(Signal::from_named_raw);
         if let Some(status) = reap(worker)? {
-            return Ok(ended(Some(status), signal, is_killed));
+            return Ok(ended(Some(status), signal.or(passed_on), is_killed));
         }
         if let Some(since) = exiting_since {
             pause = LEAVE_TIME_MAX.saturating_sub(since.elapsed());
             if pause.is_zero() {
-                return Ok(ended(None, signal, is_killed));
+                return Ok(ended(None, passed_on, is_killed));
             }
         } else if number.is_none() || is_report {
             pause = if number == Some(EXITS) { FIRST_LOOK } else { (2 * pause).min(LOOK_EVERY) };
@@ -173,6 +173,7 @@ fn wait_and_pass_on(
         }
         let kills = asks && may_be_ended();
         is_killed |= kills;
+        passed_on = signal.or(passed_on);
         if let Some(signal) = if kills { Some(Signal::KILL) } else { signal } {
             kill_process(worker, signal)?;
         }

@@ -725,6 +725,29 @@ fn a_signal_to_the_supervisor_unmounts() {
     assert!(!is_mounted(&place.point));
 }
 
+/// The daemon is killed before it can handle the signal.
+#[test]
+fn a_signal_to_the_supervisor_outlives_the_daemon() {
+    require_mounting!();
+    let place = Place::on_disk();
+    mount_kept(&place, ("null", ""));
+    let (supervisor, daemon) = processes(&place);
+    let daemon = daemon.unwrap();
+    kill_process(daemon, Signal::STOP).unwrap();
+    kill_process(supervisor, Signal::TERM).unwrap();
+    soon("the signal was passed on", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.as_raw_pid())).unwrap();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+        let pending = u64::from_str_radix(pending.trim(), 16).unwrap();
+        pending & 1 << (Signal::TERM.as_raw() - 1) != 0
+    });
+    kill_process(daemon, Signal::KILL).unwrap();
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
+    assert!(!is_mounted(&place.point));
+}
+
 #[test]
 fn unsupported_uses_of_keep_are_refused_in_one_line() {
     require_mounting!();
