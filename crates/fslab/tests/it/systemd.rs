@@ -6,12 +6,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
-use crate::support::{require_mounting, scratch_in_memory, soon};
+use crate::support::{PATIENCE, require_mounting, scratch_in_memory, soon};
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
@@ -99,7 +100,8 @@ done
 
 /// Kills daemons of a kept unit, then its supervisor, and then both.
 const KEPT: &str = r#"
-set -e
+exec 2> /srv/shared/trace
+set -ex
 cd /srv
 mkdir m
 fslab ext2 mkfs image 32MiB > /dev/null
@@ -217,17 +219,50 @@ fn said_under_systemd(test: &str, script: &str) -> Option<String> {
     boot.env("PROGRAM", env!("CARGO_BIN_EXE_fslab")).env("SYSTEMD", SYSTEMD);
     let mut machine = Machine(boot.spawn().unwrap());
     let shared = scratch.path().join("shared");
-    let mut status = None;
-    soon("the script has ended", || {
-        status = machine.0.try_wait().unwrap();
-        status.is_some() || shared.join("ended").exists()
-    });
+    let status = wait_for_end(&mut machine, &group, &shared);
     if status.and_then(|status| status.code()) == Some(CAN_NOT) {
         skip(test, "no overlay over the root directory can be mounted here");
         return None;
     }
     drop(machine);
     Some(fs::read_to_string(shared.join("said")).unwrap())
+}
+
+/// Waits until the script has ended, and returns the exit code if systemd has exited. If the script
+/// does not end, reports its trace and what the processes wait for.
+fn wait_for_end(machine: &mut Machine, group: &Group, shared: &Path) -> Option<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        let status = machine.0.try_wait().unwrap();
+        if status.is_some() || shared.join("ended").exists() {
+            return status;
+        }
+        if start.elapsed() > PATIENCE {
+            let read = |name| fs::read_to_string(shared.join(name)).unwrap_or_default();
+            let mut processes = String::new();
+            list_processes(&group.0, &mut processes);
+            let (said, trace) = (read("said"), read("trace"));
+            panic!("the script does not end\n{said}\n{trace}\n{processes}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Lists the processes of a control group and the groups in it: name, state, and the kernel function
+/// in which they wait.
+fn list_processes(group: &Path, list: &mut String) {
+    for pid in fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let read = |file| read(file).unwrap_or_default().replace('\0', " ");
+        let status = read("status");
+        let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default();
+        *list += &format!("{pid} {}: {state} {}\n", read("cmdline"), read("wchan"));
+    }
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            list_processes(&entry.path(), list);
+        }
+    }
 }
 
 #[test]
