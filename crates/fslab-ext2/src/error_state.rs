@@ -2,23 +2,44 @@
 //! halfway. The image is then no longer marked clean, and the superblock records that errors were
 //! found.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use fslab_sys::shared_memory::SharedMemory;
 
 use crate::error::{Error, Result};
+use crate::kept_changes;
 
 /// A flag that is never reset while the volume is in use. All clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ErrorState(Arc<AtomicBool>);
+pub(crate) struct ErrorState(Arc<Flag>);
+
+#[derive(Debug, Default)]
+struct Flag {
+    is_noted: AtomicBool,
+    /// The memory that the next daemon inherits, on a mount with `-o keep`.
+    kept: OnceLock<Arc<SharedMemory>>,
+}
 
 impl ErrorState {
     /// Whether an error was recorded.
     pub fn is_noted(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_noted.load(Ordering::Relaxed)
     }
 
+    /// Records an error. On a mount with `-o keep`, the record outlives the daemon at once, even if
+    /// a reader found the error and no change follows.
     pub fn note(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_noted.store(true, Ordering::Relaxed);
+        self.0.kept.get().into_iter().for_each(|memory| kept_changes::note_errors(memory));
+    }
+
+    /// Records errors in memory that the next daemon inherits, too.
+    pub fn keep_in(&self, memory: Arc<SharedMemory>) {
+        let memory = self.0.kept.get_or_init(|| memory);
+        if self.is_noted() {
+            kept_changes::note_errors(memory);
+        }
     }
 
     /// Returns the result unchanged, and records damage.

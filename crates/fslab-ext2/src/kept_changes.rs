@@ -29,6 +29,7 @@ use crate::orphans::OrphanChange;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 use memory::Halves;
+pub(crate) use memory::note_errors;
 pub use memory::{KEPT_LAYOUT, image_of, note_image};
 use record::{Record, Records};
 use state::KeptChanges;
@@ -60,14 +61,14 @@ impl Volume {
     /// device.
     pub(crate) fn keep_changes(&mut self, memory: Arc<SharedMemory>) -> Result<()> {
         let identity = self.superblock.uuid_tag().into();
-        let halves = Halves::new(memory);
+        let halves = Halves::new(Arc::clone(&memory));
         if !halves.is_begun() {
             self.release_orphans();
         } else {
             let (records, flags) = halves.read(identity).ok_or(Error::NotKept)?;
             self.restore(&records).ok_or(Error::NotKept)?;
             self.was_clean = flags & WAS_CLEAN != 0;
-            if flags & HAS_TROUBLE != 0 {
+            if flags & HAS_TROUBLE != 0 || halves.has_errors() {
                 self.trouble.note();
             }
             // Files may be deleted before the first request, which would provide the current time.
@@ -82,6 +83,7 @@ impl Volume {
         self.order.recently_late.begin();
         self.orphans.recent.begin();
         self.kept = Some(KeptChanges::new(halves));
+        self.trouble.keep_in(memory);
         self.commit();
         Ok(())
     }

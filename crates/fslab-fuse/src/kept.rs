@@ -56,12 +56,17 @@ impl Kept {
     /// there is no room for a record, which is logged.
     pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
         let is_needed = has_one_effect(opcode) || unique & SENT_AGAIN != 0;
-        let record = is_needed.then(|| self.records.begin(opcode, unique)).flatten();
+        is_needed.then(|| self.records.begin(opcode, unique)).flatten()
+    }
+
+    /// Logs how far earlier daemons had come with a resent request, which was now served.
+    pub fn log_resent(&self, opcode: Opcode, unique: u64, record: Option<&Record<'_>>) {
         if unique & SENT_AGAIN != 0 {
-            let stage = record.as_ref().map(|record| record.stage.name());
-            tracing::info!(operation = opcode.name(), stage, "the kernel resent a request");
+            let progress = record.map(Record::progress);
+            let idempotent = record.map(|record| record.is_idempotent(opcode));
+            let operation = opcode.name();
+            tracing::info!(operation, idempotent, progress, "the kernel resent a request");
         }
-        record
     }
 }
 

@@ -295,6 +295,9 @@ impl Server {
             let cancellation = cancellation.clone();
             self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for)
         });
+        if let Some(kept) = &self.kept {
+            kept.log_resent(opcode, header.unique, record.as_ref());
+        }
         if matches!(done, Ok(Answer::Deferred)) {
             // A deferred request has had no effect yet. A later daemon can treat it as new.
             record.into_iter().for_each(Record::end);

@@ -116,6 +116,7 @@ pub fn take_over(
     // The kernel resends only requests that were read from descriptors that are still open. So the
     // daemon requests the resending before these descriptors are closed, and before the first read.
     // If the file system is already unmounted, the threads detect this.
+    tracing::info!("asking the kernel to resend unanswered requests");
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
     // From here on, the copied descriptor is the recorded one. If this function fails before this
     // point, the next daemon can still take over.

@@ -8,7 +8,7 @@ use rustix::io::Result;
 use crate::file_handle::check;
 
 /// `F_SETSIG`, from include/uapi/asm-generic/fcntl.h.
-const F_SETSIG: libc::c_int = 10;
+pub(crate) const F_SETSIG: libc::c_int = 10;
 
 /// A lease on a file that no process has open for writing. While it is held, a process that wants
 /// to open the file for writing or truncate it waits (for `/proc/sys/fs/lease-break-time` at most).

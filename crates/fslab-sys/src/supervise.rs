@@ -2,16 +2,19 @@
 //! so the descriptors of a killed worker remain open, with their locks and file offsets. The next
 //! worker finds and uses them.
 
+mod alarm;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, OFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait, waitpid};
 
+use self::alarm::{Alarm, EXITS};
 use crate::exec::open_descriptors;
 use crate::file_handle::check;
 use crate::lease;
@@ -61,8 +64,9 @@ pub fn supervise(
     mut is_replaced: impl FnMut(End) -> bool,
 ) -> io::Result<Role> {
     expect_one_thread()?;
+    let alarm = Alarm::new()?;
     let everybodys: BTreeSet<RawFd> = &open_descriptors()? - left;
-    let awaited = [signals, &[libc::SIGCHLD, ASKS_FOR_ANOTHER]].concat();
+    let awaited = [signals, &[libc::SIGCHLD, EXITS, ASKS_FOR_ANOTHER]].concat();
     let supervisor = rustix::process::getpid();
     set_blocked(&awaited, true)?;
     // If SIGCHLD was ignored, the kernel would not report a worker's end. SAFETY: the default
@@ -71,8 +75,12 @@ pub fn supervise(
     let mut unheard = None;
     loop {
         let Some(worker) = fork()? else {
-            set_blocked(&[libc::SIGCHLD], false)?;
-            return Ok(Role::Worker(supervisor, Inherited::all_but(&everybodys)?));
+            set_blocked(&[libc::SIGCHLD, EXITS], false)?;
+            let inherited = Inherited::all_but(&everybodys)?;
+            alarm.arm();
+            // The next worker needs the pipe too.
+            std::mem::forget(alarm);
+            return Ok(Role::Worker(supervisor, inherited));
         };
         if let Some(signal) = unheard.take() {
             kill_process(worker, signal)?;
@@ -105,12 +113,16 @@ struct Ended {
     end: End,
     /// `None` if a thread of the worker is still in the kernel.
     status: Option<WaitStatus>,
-    /// A signal that arrived too late for this worker, and is sent to the next one.
+    /// The last signal to this worker, which may not have handled it. It is sent to the next one.
     unheard: Option<Signal>,
 }
 
-/// Interval at which the supervisor checks whether its worker is alive.
+/// Interval at which the supervisor checks whether its worker is alive, in case that no signal
+/// reports its exit.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time until the first check after the signal [`EXITS`], when the main thread is still exiting.
+/// The time until the next check is twice as long each time.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// Number of times that threads are counted before a process is refused as a supervisor.
 const THREAD_LOOKS: u32 = 100;
 /// Maximum time to wait until the threads of a dead worker leave the kernel.
@@ -126,7 +138,7 @@ fn wait_and_pass_on(
     awaited: &[i32],
     may_be_ended: impl Fn() -> bool,
 ) -> io::Result<Ended> {
-    let mut is_killed = false;
+    let (mut is_killed, mut passed_on) = (false, None);
     let ended = |status: Option<WaitStatus>, unheard, is_killed| {
         let by_kill =
             status.is_none_or(|status| status.terminating_signal() == Some(libc::SIGKILL));
@@ -137,20 +149,32 @@ fn wait_and_pass_on(
         };
         Ended { end, status, unheard }
     };
+    let (mut pause, mut exiting_since) = (LOOK_EVERY, None::<Instant>);
     loop {
-        let number = wait_for_signal(awaited, LOOK_EVERY)?;
+        // A worker that is exiting does not handle signals. They are left to the next one.
+        let reports = [libc::SIGCHLD, EXITS];
+        let number =
+            wait_for_signal(if exiting_since.is_some() { &reports } else { awaited }, pause)?;
         let asks = number == Some(ASKS_FOR_ANOTHER);
-        let signal = number.filter(|number| *number != libc::SIGCHLD && !asks);
-        let signal = signal.and_then(Signal::from_named_raw);
+        let is_report = number.is_some_and(|number| reports.contains(&number));
+        let signal = number.filter(|_| !is_report && !asks).and_then(Signal::from_named_raw);
         if let Some(status) = reap(worker)? {
-            return Ok(ended(Some(status), signal, is_killed));
+            return Ok(ended(Some(status), signal.or(passed_on), is_killed));
         }
-        if number.is_none() && !has_memory(worker) {
-            std::thread::sleep(LEAVE_TIME_MAX);
-            return Ok(ended(reap(worker)?, None, is_killed));
+        if let Some(since) = exiting_since {
+            pause = LEAVE_TIME_MAX.saturating_sub(since.elapsed());
+            if pause.is_zero() {
+                return Ok(ended(None, passed_on, is_killed));
+            }
+        } else if number.is_none() || is_report {
+            pause = if number == Some(EXITS) { FIRST_LOOK } else { (2 * pause).min(LOOK_EVERY) };
+            if !has_memory(worker) {
+                (pause, exiting_since) = (LEAVE_TIME_MAX, Some(Instant::now()));
+            }
         }
         let kills = asks && may_be_ended();
         is_killed |= kills;
+        passed_on = signal.or(passed_on);
         if let Some(signal) = if kills { Some(Signal::KILL) } else { signal } {
             kill_process(worker, signal)?;
         }

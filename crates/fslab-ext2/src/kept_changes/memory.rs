@@ -28,6 +28,8 @@ enum Head {
     /// Device and inode number of the image file; 0 if it is not known yet.
     ImageDevice,
     ImageInode,
+    /// 1 if errors were found, perhaps by a reader. Only the writer changes the properties.
+    Errors,
 }
 
 /// Returns the device and inode number of the image file to which the recorded changes belong;
@@ -45,6 +47,11 @@ pub fn note_image(changes: &SharedMemory, (device, inode): (u64, u64)) {
     for (word, value) in [(Head::ImageDevice, device), (Head::ImageInode, inode)] {
         head_of(changes, word).into_iter().for_each(|word| word.store(value, Ordering::Release));
     }
+}
+
+/// Records that errors were found in the file system.
+pub(crate) fn note_errors(changes: &SharedMemory) {
+    head_of(changes, Head::Errors).into_iter().for_each(|word| word.store(1, Ordering::Release));
 }
 
 fn head_of(memory: &SharedMemory, word: Head) -> Option<&AtomicU64> {
@@ -77,6 +84,11 @@ impl Halves {
     /// Whether a process has written records to the memory.
     pub fn is_begun(&self) -> bool {
         self.head(Head::Layout).load(Ordering::Acquire) != 0
+    }
+
+    /// Whether errors were found in the file system.
+    pub fn has_errors(&self) -> bool {
+        self.head(Head::Errors).load(Ordering::Acquire) != 0
     }
 
     /// Returns the valid records and the flags. `None` if there are none, or if they belong to

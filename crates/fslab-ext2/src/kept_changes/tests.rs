@@ -126,3 +126,42 @@ fn flush_within_an_operation_does_not_free_its_blocks() {
     let on_device = Group::read_all(&*device, volume.geometry()).unwrap();
     assert_eq!(volume.space.groups(), on_device);
 }
+
+/// No change follows, with which the errors would be recorded.
+#[test]
+fn damage_found_by_a_reader_is_known_to_the_next_daemon() {
+    const NAME: &str = "name-in-a-damaged-block";
+    let (device, memory) = (device(), memory());
+    let ext2 = Ext2::open(Arc::clone(&device), VolumeOptions::default()).unwrap();
+    let client = Client::new(&ext2);
+    let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+    client.file(directory, NAME, b"bytes").unwrap();
+    ext2.sync().unwrap();
+    drop(client);
+    drop(ext2);
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    let name = bytes.windows(NAME.len()).position(|part| part == NAME.as_bytes()).unwrap();
+    // The length of the entry.
+    device.write_at(name as u64 - 4, &[0; 2]).unwrap();
+    let open = || {
+        let memory = Arc::clone(&memory);
+        Ext2::open_kept(Arc::clone(&device), VolumeOptions::default(), memory).unwrap()
+    };
+    let has_errors = || {
+        let mut state = [0; 2];
+        // `s_state` of the superblock.
+        device.read_at(1024 + 58, &mut state).unwrap();
+        state[0] & 2 != 0
+    };
+    let first = open();
+    let client = Client::new(&first);
+    let directory = client.lookup(Ino::ROOT, "directory").unwrap().ino;
+    client.names(directory).unwrap_err();
+    assert!(!has_errors());
+    drop(client);
+    // As if the daemon were killed.
+    std::mem::forget(first);
+    drop(open());
+    assert!(has_errors());
+}

@@ -51,6 +51,7 @@ impl Server {
         if is_own {
             let labelled = self.label_once_more(job, entry.attr.ino);
             labelled.inspect_err(|_| self.file_system.forget(entry.attr.ino, 1))?;
+            job.note_earlier_effect();
             return Ok(entry);
         }
         self.file_system.forget(entry.attr.ino, 1);
@@ -106,7 +107,10 @@ impl Server {
     /// it.
     pub(crate) fn unless_removed_before(job: &Job<'_>, removed: Result<()>) -> Result<()> {
         match removed {
-            Err(error) if job.has_done_before(&error, Errno::NOENT) => Ok(()),
+            Err(error) if job.has_done_before(&error, Errno::NOENT) => {
+                job.note_earlier_effect();
+                Ok(())
+            }
             removed => removed,
         }
     }
@@ -134,7 +138,10 @@ impl Server {
                 && self.inode_at(&job.request, new_parent, new_name) != 0
         };
         match rename() {
-            Err(error) if is_done(&error) => Ok(()),
+            Err(error) if is_done(&error) => {
+                job.note_earlier_effect();
+                Ok(())
+            }
             renamed => renamed,
         }
     }
@@ -151,7 +158,10 @@ impl Server {
         let Some(record) = job.record else { return rename() };
         let target = self.inode_at(&job.request, new_parent, new_name);
         match job.begun_before().and_then(|before| before.numbers) {
-            Some([source, _]) if source == target => return Ok(()),
+            Some([source, _]) if source == target => {
+                record.note_effect();
+                return Ok(());
+            }
             Some(_) => {}
             None => {
                 let numbers = Some([self.inode_at(&job.request, parent, name), target]);
@@ -205,6 +215,9 @@ impl Server {
                 "a resent append is performed again, because the file grew by other data"
             );
         }
+        if grown > 0 && is_own {
+            record.note_effect();
+        }
         Ok(if is_own { grown } else { 0 })
     }
 
@@ -239,6 +252,11 @@ impl Job<'_> {
             super::Stage::Begun(before) => Some(*before),
             _ => None,
         }
+    }
+
+    /// Notes that the effect of an earlier execution was found.
+    pub(crate) fn note_earlier_effect(&self) {
+        self.record.iter().for_each(|record| record.note_effect());
     }
 
     /// Whether an error is probably caused by repeating a request that an earlier daemon performed.

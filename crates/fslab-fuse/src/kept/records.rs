@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fslab_vfs::Errno;
 use parking_lot::Mutex;
@@ -78,17 +78,7 @@ pub(crate) enum Stage {
     GivenUp,
 }
 
-impl Stage {
-    /// The name of the stage, for messages.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Begun(_) => "begun",
-            Self::Done(_) => "done",
-            Self::GivenUp => "given up",
-        }
-    }
-}
+impl Stage {}
 
 /// The state of the file system before a request. A later daemon compares it with the current state
 /// to find out whether the request was performed.
@@ -127,6 +117,8 @@ pub(crate) struct Record<'a> {
     index: usize,
     /// The previous daemon's progress with the request.
     pub stage: Stage,
+    /// Whether the effect of an earlier execution was found.
+    has_effect: AtomicBool,
 }
 
 impl Records {
@@ -212,7 +204,7 @@ impl Records {
         } else {
             words[ATTEMPT].store(attempt, Ordering::Relaxed);
         }
-        Some(Record { records: self, index, stage })
+        Some(Record { records: self, index, stage, has_effect: AtomicBool::new(false) })
     }
 
     fn take_free(&self) -> Option<usize> {
@@ -252,6 +244,37 @@ impl Record<'_> {
             words[BEFORE + 1].store(numbers[0], Ordering::Relaxed);
             words[BEFORE + 2].store(numbers[1], Ordering::Relaxed);
             words[HAS_NUMBERS].store(1, Ordering::Release);
+        }
+    }
+
+    /// Notes that the effect of an earlier execution was found.
+    pub fn note_effect(&self) {
+        self.has_effect.store(true, Ordering::Relaxed);
+    }
+
+    /// The progress of earlier daemons with the request, for messages. It is known after this
+    /// daemon has served the request.
+    pub fn progress(&self) -> &'static str {
+        match &self.stage {
+            Stage::New => "not begun",
+            Stage::Begun(_) if self.has_effect.load(Ordering::Relaxed) => "performed",
+            Stage::Begun(_) => "begun",
+            Stage::Done(Ok(_)) => "reply recorded",
+            Stage::Done(Err(_)) => "error recorded",
+            Stage::GivenUp => "given up",
+        }
+    }
+
+    /// Whether performing a request twice has the same effect on the lower file system as
+    /// performing it once. Of writes and of changes of extended attributes, only those are not
+    /// idempotent for which an earlier state is recorded.
+    pub fn is_idempotent(&self, opcode: Opcode) -> bool {
+        match opcode {
+            Opcode::Open | Opcode::Opendir => true,
+            Opcode::Write | Opcode::Setxattr => {
+                self.words()[HAS_NUMBERS].load(Ordering::Relaxed) == 0
+            }
+            _ => !has_one_effect(opcode),
         }
     }
 

@@ -36,7 +36,9 @@ impl Server {
         let was_there = mode.contains(XattrMode::CREATE) && self.xattr_was_there(job, name);
         match self.file_system.setxattr(&job.request, job.ino(), name, value, mode) {
             // An earlier daemon has created the attribute.
-            Err(error) if !was_there && job.has_done_before(&error, Errno::EXIST) => {}
+            Err(error) if !was_there && job.has_done_before(&error, Errno::EXIST) => {
+                job.note_earlier_effect();
+            }
             set => set?,
         }
         // The change may have allocated or freed a block.
@@ -62,7 +64,9 @@ impl Server {
         let was_there = self.xattr_was_there(job, name);
         match self.file_system.removexattr(&job.request, job.ino(), name) {
             // An earlier daemon has removed the attribute.
-            Err(error) if was_there && job.has_done_before(&error, Errno::NODATA) => {}
+            Err(error) if was_there && job.has_done_before(&error, Errno::NODATA) => {
+                job.note_earlier_effect();
+            }
             removed => removed?,
         }
         self.note_unseen_change(job.ino());

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::subject::{ScriptedChannel, all_granted, populate};
 use crate::decode::Incoming;
 use crate::job::Route;
-use crate::kept::{DaemonEnd, Kept, KeptState, SENT_AGAIN, Stage};
+use crate::kept::{DaemonEnd, Kept, KeptState, Record, SENT_AGAIN, Stage};
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::OpenOut;
@@ -87,19 +87,37 @@ impl Daemon {
             return;
         }
         let Some(record) = kept.begin(opcode, incoming.header.unique) else { return };
+        if stage != Cut::Begun {
+            self.perform(incoming, &record, stage == Cut::Completed);
+        }
+    }
+
+    /// Performs a request unless its record forbids it, and completes the record if wanted.
+    fn perform(&self, incoming: Incoming<'_>, record: &Record<'_>, completes: bool) {
         // If the request was already performed, its recorded reply is used; if it is given up, it
         // is refused. In neither case is it performed again.
-        let is_done_now = matches!(record.stage, Stage::New | Stage::Begun(_));
-        if stage == Cut::Begun || !is_done_now {
+        if !matches!(record.stage, Stage::New | Stage::Begun(_)) {
             return;
         }
+        let opcode = Opcode::from_number(incoming.header.opcode).unwrap();
         let mut output = ReplyBuffer::default();
-        let route = Route { later: None, record: Some(&record), deferral: None };
+        let route = Route { later: None, record: Some(record), deferral: None };
         let done = self.server.respond(opcode, incoming, Default::default(), route, &mut output);
-        if stage == Cut::Completed {
+        if completes {
             let done = done.map(|_| output.payload()).map_err(|error| error.errno());
             record.complete(done);
         }
+    }
+
+    /// Performs a request that was resent. Returns how far earlier daemons had come with it, and
+    /// whether it is idempotent.
+    fn progress(&self, request: &[u8]) -> (&'static str, bool) {
+        let incoming = Incoming::parse(request).unwrap();
+        let header = incoming.header;
+        let opcode = Opcode::from_number(header.opcode).unwrap();
+        let record = self.server.kept.as_ref().unwrap().begin(opcode, header.unique).unwrap();
+        self.perform(incoming, &record, true);
+        (record.progress(), record.is_idempotent(opcode))
     }
 }
 
@@ -341,6 +359,39 @@ fn reply_is_recorded_before_it_is_sent() {
         let answer = daemon.answer(&requests(fh)[number]);
         assert_eq!(answer, alone(number).0);
         assert_eq!(*daemon.script.written_down.lock(), [true], "request {number}");
+    }
+}
+
+/// The log distinguishes requests whose effect the next daemon found from those that it performed
+/// for the first time.
+#[test]
+fn progress_of_earlier_daemons_is_known_exactly() {
+    for number in 0..requests(0).len() {
+        let (succeeds, is_changed) = {
+            let (memory, _, daemon, fh) = first();
+            let (before, answer) = (contents(&memory), daemon.answer(&requests(fh)[number]));
+            (answer.is_ok(), contents(&memory) != before)
+        };
+        for cut in CUTS {
+            let (memory, state, daemon, fh) = first();
+            let request = &requests(fh)[number];
+            daemon.die_over(request, cut);
+            let next = Daemon::new(&memory, &state, false);
+            let (progress, is_idempotent) = next.progress(&again(request));
+            let expected = match cut {
+                // The time is recorded before a request is performed, and it is missing.
+                Cut::BeforeTheRecord | Cut::Begun => "not begun",
+                Cut::Done if is_changed && !is_idempotent => "performed",
+                Cut::Done => "begun",
+                Cut::Completed if succeeds => "reply recorded",
+                Cut::Completed => "error recorded",
+            };
+            assert_eq!(progress, expected, "request {number}, cut {cut:?}");
+            let is_plain_write = request == &write(fh, 0);
+            let opens = [Opcode::Open, Opcode::Opendir].map(|opcode| opcode as u32);
+            let is_open = opens.contains(&Incoming::parse(request).unwrap().header.opcode);
+            assert_eq!(is_idempotent, is_plain_write || is_open, "request {number}, cut {cut:?}");
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::AddAssign;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::mounts::Mount;
@@ -18,6 +19,9 @@ use crate::tiering::{Tiered, noise};
 
 /// Number of kills of a daemon under load; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 12;
+
+/// Maximum number of kills on one mount. It is below the number at which a mount is given up.
+const KILLS_PER_MOUNT: u64 = 200;
 
 /// The name that these tests use for a stack without layers over an ext2 image.
 pub const EXT2: &str = "ext2";
@@ -158,64 +162,92 @@ fn programs_continue_after_a_daemon_is_killed() {
 #[test]
 fn work_goes_on_while_daemons_are_killed() {
     require_mounting!();
-    let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+    let kills = number("FSLAB_KILLS").unwrap_or(KILLS).div_ceil(STACKS.len() as u64);
     let mut all = Resent::default();
     for (stack, round) in STACKS.into_iter().zip(0..) {
-        let place = place_for(stack);
-        let log = place.point.with_file_name("log");
-        let options = format!("{}log={},", stack.1, log.display());
-        mount_kept(&place, (stack.0, &options));
-        let is_over = AtomicBool::new(false);
         let mut resent = Resent::default();
-        std::thread::scope(|scope| {
-            let workers = [
-                scope.spawn(|| append_lines(&place.point, &is_over)),
-                scope.spawn(|| change_names(&place.point, &is_over)),
-                scope.spawn(|| write_and_read(&place.point, &is_over)),
-            ];
-            for kill in 0..kills.div_ceil(STACKS.len() as u64) {
-                let random = seed().wrapping_add(round * 1000 + kill).wrapping_mul(2_654_435_761);
-                std::thread::sleep(Duration::from_micros(500 + random % 100_000));
-                resent.count(&log);
-                kill_daemon(&place);
-            }
-            is_over.store(true, Ordering::Relaxed);
-            let done = workers.map(|worker| worker.join().unwrap());
-            assert!(done.iter().all(|count| *count > 0), "{stack:?}: {done:?}");
-        });
-        umount_whole(&place);
-        resent.count(&log);
+        for first in (0..kills).step_by(KILLS_PER_MOUNT as usize) {
+            let numbers = first..kills.min(first + KILLS_PER_MOUNT);
+            resent += work_while_killed(stack, numbers.map(|kill| round * 1000 + kill));
+        }
         eprintln!("{stack:?}: {resent:?}");
-        all.kills_in_flight += resent.kills_in_flight;
+        all += resent;
     }
     assert!(all.kills_in_flight > 0, "no daemon was killed during a request");
 }
 
-/// Counts the kills after which the kernel resent requests, according to the logs of later daemons.
+/// Kills a daemon for each number, which selects the moment.
+fn work_while_killed(stack: (&str, &str), numbers: impl Iterator<Item = u64>) -> Resent {
+    let place = place_for(stack);
+    let log = place.point.with_file_name("log");
+    let options = format!("{}log={},", stack.1, log.display());
+    mount_kept(&place, (stack.0, &options));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers = [
+            scope.spawn(|| append_lines(&place.point, &is_over)),
+            scope.spawn(|| change_names(&place.point, &is_over)),
+            scope.spawn(|| write_and_read(&place.point, &is_over)),
+        ];
+        for number in numbers {
+            let random = seed().wrapping_add(number).wrapping_mul(2_654_435_761);
+            std::thread::sleep(Duration::from_micros(500 + random % 20_000));
+            kill_daemon(&place);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let done = workers.map(|worker| worker.join().unwrap());
+        assert!(done.iter().all(|count| *count > 0), "{stack:?}: {done:?}");
+    });
+    umount_whole(&place);
+    Resent::of_log(&log)
+}
+
+/// Numbers of kills after which the kernel resent requests, as logged by the next daemons. A kill
+/// may be counted in several of them.
 #[derive(Debug, Default)]
 struct Resent {
     /// Kills while any request was in flight.
     kills_in_flight: u64,
-    /// Kills after the daemon had begun to perform a request that is not idempotent.
+    /// Kills during requests that are not idempotent, begun and without an effect.
     kills_begun: u64,
-    /// Kills after the daemon had performed such a request, but before its reply.
+    /// Kills after such a request had taken effect, and before its reply was recorded.
+    kills_performed: u64,
+    /// Kills after the reply to such a request was recorded, and before it was sent.
+    kills_recorded: u64,
+    /// Kills after such a request had taken effect: the latter two.
     kills_done: u64,
-    counted_bytes: usize,
 }
 
 impl Resent {
-    /// Counts the requests that were resent after the latest kill.
-    fn count(&mut self, log: &Path) {
+    /// Counts kills in the log of a mount.
+    fn of_log(log: &Path) -> Self {
         let text = fs::read_to_string(log).unwrap();
-        let new = &text[self.counted_bytes..];
-        self.counted_bytes = text.len();
-        let has = |part: &str| {
-            let mut lines = new.lines().filter(|line| line.contains("the kernel resent a request"));
-            u64::from(lines.any(|line| line.contains(part)))
-        };
-        self.kills_in_flight += has("");
-        self.kills_begun += has("stage=\"begun\"");
-        self.kills_done += has("stage=\"done\"");
+        let mut resent = Self::default();
+        // Each daemon except the first logs this before it serves a request.
+        for daemon in text.split("asking the kernel to resend unanswered requests").skip(1) {
+            let lines = || daemon.lines().filter(|line| line.contains("the kernel resent"));
+            let has = |progress: &str| {
+                let part = format!("idempotent=false progress=\"{progress}\"");
+                lines().any(|line| line.contains(&part))
+            };
+            let (is_performed, is_recorded) = (has("performed"), has("reply recorded"));
+            resent.kills_in_flight += u64::from(lines().next().is_some());
+            resent.kills_begun += u64::from(has("begun"));
+            resent.kills_performed += u64::from(is_performed);
+            resent.kills_recorded += u64::from(is_recorded);
+            resent.kills_done += u64::from(is_performed || is_recorded);
+        }
+        resent
+    }
+}
+
+impl AddAssign for Resent {
+    fn add_assign(&mut self, other: Self) {
+        self.kills_in_flight += other.kills_in_flight;
+        self.kills_begun += other.kills_begun;
+        self.kills_performed += other.kills_performed;
+        self.kills_recorded += other.kills_recorded;
+        self.kills_done += other.kills_done;
     }
 }
 
@@ -226,9 +258,11 @@ fn work_goes_on_while_daemons_are_killed_during_takeovers() {
     require_mounting!();
     for stack in [("null:passthrough=off", ""), ("zstd", ""), (EXT2, "")] {
         let place = place_for(stack);
-        mount_kept(&place, stack);
+        let log = place.point.with_file_name("log");
+        mount_kept(&place, (stack.0, &format!("{}log={},", stack.1, log.display())));
         work_during_takeovers(&place);
         umount_whole(&place);
+        eprintln!("{stack:?}: {:?}", Resent::of_log(&log));
     }
 }
 
@@ -236,9 +270,17 @@ fn work_goes_on_while_daemons_are_killed_during_takeovers() {
 fn a_tier_goes_on_while_daemons_are_killed_during_takeovers() {
     require_mounting!();
     let tiered = Tiered::over(Some(Kind::Ext4));
-    tiered.place().mount(&["-o", "keep=256", "-l", "tier"]);
+    let log = mount_tier(&tiered);
     work_during_takeovers(tiered.place());
     assert_eq!(umount_unused(&tiered.place().point).0, 0);
+    eprintln!("tier: {:?}", Resent::of_log(&log));
+}
+
+/// Mounts a tier so that it outlives its daemons, and returns its log.
+fn mount_tier(tiered: &Tiered) -> PathBuf {
+    let log = tiered.place().point.with_file_name("log");
+    mount_kept(tiered.place(), ("tier", &format!("log={},", log.display())));
+    log
 }
 
 fn work_during_takeovers(place: &Place) {
@@ -379,14 +421,22 @@ fn daemon_blocked_in_the_kernel_is_replaced() {
         std::thread::spawn(move || seek_among_dirty_pages(&path, &is_over))
     };
     let seekers = [1, 2, 3].map(seek);
-    for _ in 0..4 {
+    let mut pauses = Vec::new();
+    for _ in 0..number("FSLAB_KILLS").unwrap_or(4) {
         std::thread::sleep(Duration::from_millis(100));
         let (point, daemon) = (place.point.clone(), processes(&place).1.unwrap());
         kill_process(daemon, Signal::KILL).unwrap();
+        let killed = Instant::now();
         let (told, answered) = std::sync::mpsc::channel();
         std::thread::spawn(move || told.send(rustix::fs::statvfs(&point).is_ok()));
         assert_eq!(answered.recv_timeout(Duration::from_secs(60)), Ok(true));
+        pauses.push(killed.elapsed());
     }
+    pauses.sort_unstable();
+    let (median, max) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);
+    eprintln!("{} pauses: median {median:?}, maximum {max:?}", pauses.len());
+    // Without a signal, the supervisor would check the daemon a second after its start.
+    assert!(median < Duration::from_secs(1), "{pauses:?}");
     is_over.store(true, Ordering::Relaxed);
     seekers.into_iter().for_each(|seeker| assert!(seeker.join().unwrap() > 0));
     assert_eq!(umount_unused(&place.point).0, 0);
@@ -413,7 +463,7 @@ fn seek_among_dirty_pages(path: &Path, is_over: &AtomicBool) -> u64 {
 fn a_tier_goes_on_while_daemons_are_killed() {
     require_mounting!();
     let tiered = Tiered::over(Some(Kind::Ext4));
-    tiered.place().mount(&["-o", "keep=256", "-l", "tier"]);
+    let log = mount_tier(&tiered);
     let (path, bytes) = (tiered.path("still"), noise(seed(), (3 << 20) + 5));
     fs::write(&path, &bytes).unwrap();
     let unlinked = File::create_new(tiered.path("unlinked")).unwrap();
@@ -440,6 +490,7 @@ fn a_tier_goes_on_while_daemons_are_killed() {
     assert_eq!(unlinked.metadata().unwrap().len(), 8);
     drop(unlinked);
     assert_eq!(umount_unused(&place.point).0, 0);
+    eprintln!("tier: {:?}", Resent::of_log(&log));
     place.mount(&["-l", "tier"]);
     assert!(fs::read(&path).unwrap() == bytes);
     place.umount();
@@ -674,6 +725,29 @@ fn a_signal_to_the_supervisor_unmounts() {
     mount_kept(&place, ("null", ""));
     kill_daemon(&place);
     kill_process(processes(&place).0, Signal::TERM).unwrap();
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
+    assert!(!is_mounted(&place.point));
+}
+
+/// The daemon is killed before it can handle the signal.
+#[test]
+fn a_signal_to_the_supervisor_outlives_the_daemon() {
+    require_mounting!();
+    let place = Place::on_disk();
+    mount_kept(&place, ("null", ""));
+    let (supervisor, daemon) = processes(&place);
+    let daemon = daemon.unwrap();
+    kill_process(daemon, Signal::STOP).unwrap();
+    kill_process(supervisor, Signal::TERM).unwrap();
+    soon("the signal was passed on", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.as_raw_pid())).unwrap();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+        let pending = u64::from_str_radix(pending.trim(), 16).unwrap();
+        pending & 1 << (Signal::TERM.as_raw() - 1) != 0
+    });
+    kill_process(daemon, Signal::KILL).unwrap();
     soon("daemon and supervisor have exited", || {
         crate::support::daemons_naming(&place.point).is_empty()
     });

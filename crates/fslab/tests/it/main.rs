@@ -23,6 +23,7 @@ mod gates;
 mod handles;
 mod inode_flags;
 mod kept;
+mod kept_pauses;
 mod kill;
 mod mapped_stores;
 mod mount_options;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
-/// Time limit for events that normally happen soon. It is long, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for events that must happen soon. It is long, because the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends a test with a skip message if nothing can be mounted here.
 macro_rules! require_mounting {

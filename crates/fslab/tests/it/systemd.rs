@@ -7,12 +7,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
-use crate::support::{require_mounting, scratch_in_memory, soon};
+use crate::support::{PATIENCE, require_mounting, scratch_in_memory, soon};
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
@@ -99,12 +100,62 @@ for stack in null zstd ext2; do
 done
 "#;
 
+/// Kills daemons of a kept unit, then its supervisor, and then both.
+const KEPT: &str = r#"
+exec 2> /srv/shared/trace
+set -ex
+cd /srv
+mkdir m
+fslab ext2 mkfs image 32MiB > /dev/null
+printf 'LOWER=ext2:/srv/image\nMOUNT_POINT=/srv/m\nOPTIONS="-o keep"\n' > /etc/fslab/a.conf
+systemctl start fslab@a.service
+main() { systemctl show --property MainPID --value fslab@a.service; }
+# The directory underneath must not be visible at any time.
+returns() {
+    for attempt in $(seq 600); do
+        if ls m > listed 2> /dev/null; then
+            grep -q '^file$' listed || { echo "exposed"; exit 1; }
+            [ "$(main)" = "$1" ] || [ "$(main)" = 0 ] || return 0
+        fi
+        sleep 0.05
+    done
+    echo "not mounted again"
+    exit 1
+}
+echo text > m/file
+for round in 1 2 3; do
+    before=$(main)
+    kill -9 "$(pgrep -P "$before")"
+    cat m/file > /dev/null
+    [ "$(main)" = "$before" ]
+    systemctl is-active --quiet fslab@a.service
+done
+echo "daemon"
+for victim in supervisor both; do
+    sync -f m
+    before=$(main)
+    daemon=$(pgrep -P "$before")
+    if [ "$victim" = both ]; then
+        # The supervisor must not start another daemon.
+        kill -STOP "$before"
+        kill -9 "$daemon"
+    fi
+    kill -9 "$before"
+    returns "$before"
+    cat m/file > /dev/null
+    echo "$victim"
+done
+systemctl stop fslab@a.service
+if grep ' /srv/m ' /proc/self/mountinfo; then exit 1; fi
+"#;
+
 /// A control group. It is removed on drop, together with all groups in it.
 struct Group(PathBuf);
 
 impl Group {
-    fn new() -> io::Result<Self> {
-        let path = Path::new(GROUPS).join(format!("fslab-test-{}", std::process::id()));
+    fn new(test: &str) -> io::Result<Self> {
+        let name = format!("fslab-{}-{}", std::process::id(), test.replace(':', "-"));
+        let path = Path::new(GROUPS).join(name);
         fs::create_dir(&path)?;
         Ok(Self(path))
     }
@@ -138,7 +189,7 @@ impl Drop for Machine {
     }
 }
 
-fn prepare(scratch: &TempDir) {
+fn prepare(scratch: &TempDir, script: &str) {
     for folder in ["root", "upper", "work", "shared", "units"] {
         fs::create_dir(scratch.path().join(folder)).unwrap();
     }
@@ -146,36 +197,90 @@ fn prepare(scratch: &TempDir) {
     let packaged = Path::new("../../packaging/systemd").join(unit);
     fs::copy(packaged, scratch.path().join("units").join(unit)).unwrap();
     fs::write(scratch.path().join("units/rounds.service"), UNIT).unwrap();
-    fs::write(scratch.path().join("shared/rounds.sh"), ROUNDS).unwrap();
+    fs::write(scratch.path().join("shared/rounds.sh"), script).unwrap();
+}
+
+/// Runs a script under systemd, and returns its output and exit code. Returns `None` if this
+/// machine can't do that.
+fn said_under_systemd(test: &str, script: &str) -> Option<String> {
+    if !Path::new(SYSTEMD).exists() || !Path::new(GROUPS).join("cgroup.procs").exists() {
+        skip(test, "no systemd, or no control groups of version 1 for it");
+        return None;
+    }
+    let group = match Group::new(test) {
+        Ok(group) => group,
+        Err(error) => {
+            skip(test, &format!("no control group: {error}"));
+            return None;
+        }
+    };
+    let scratch = scratch_in_memory();
+    prepare(&scratch, script);
+    let mut boot = Command::new("sh");
+    boot.args(["-c", BOOT]).env("GROUP", &group.0).env("SCRATCH", scratch.path());
+    boot.env("PROGRAM", env!("CARGO_BIN_EXE_fslab")).env("SYSTEMD", SYSTEMD);
+    let mut machine = Machine(boot.spawn().unwrap());
+    let shared = scratch.path().join("shared");
+    let status = wait_for_end(&mut machine, &group, &shared);
+    if status.and_then(|status| status.code()) == Some(CAN_NOT) {
+        skip(test, "no overlay over the root directory can be mounted here");
+        return None;
+    }
+    drop(machine);
+    Some(fs::read_to_string(shared.join("said")).unwrap())
+}
+
+/// Waits until the script has ended, and returns the exit code if systemd has exited. If the script
+/// does not end, reports its trace and what the processes wait for.
+fn wait_for_end(machine: &mut Machine, group: &Group, shared: &Path) -> Option<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        let status = machine.0.try_wait().unwrap();
+        if status.is_some() || shared.join("ended").exists() {
+            return status;
+        }
+        if start.elapsed() > PATIENCE {
+            let read = |name| fs::read_to_string(shared.join(name)).unwrap_or_default();
+            let mut processes = String::new();
+            list_processes(&group.0, &mut processes);
+            let (said, trace) = (read("said"), read("trace"));
+            panic!("the script does not end\n{said}\n{trace}\n{processes}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Lists the processes of a control group and the groups in it: name, state, and the kernel function
+/// in which they wait.
+fn list_processes(group: &Path, list: &mut String) {
+    for pid in fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
+        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let read = |file| read(file).unwrap_or_default().replace('\0', " ");
+        let status = read("status");
+        let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default();
+        *list += &format!("{pid} {}: {state} {}\n", read("cmdline"), read("wchan"));
+    }
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            list_processes(&entry.path(), list);
+        }
+    }
 }
 
 #[test]
 fn a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once() {
     require_mounting!();
     let test = "systemd::a_stopped_unit_leaves_a_clean_image_and_starts_again_at_once";
-    if !Path::new(SYSTEMD).exists() || !Path::new(GROUPS).join("cgroup.procs").exists() {
-        return skip(test, "no systemd, or no control groups of version 1 for it");
+    if let Some(said) = said_under_systemd(test, ROUNDS) {
+        assert_eq!(said, "null\nzstd\next2\ncode 0\n");
     }
-    let group = match Group::new() {
-        Ok(group) => group,
-        Err(error) => return skip(test, &format!("no control group: {error}")),
-    };
-    let scratch = scratch_in_memory();
-    prepare(&scratch);
-    let mut boot = Command::new("sh");
-    boot.args(["-c", BOOT]).env("GROUP", &group.0).env("SCRATCH", scratch.path());
-    boot.env("PROGRAM", env!("CARGO_BIN_EXE_fslab")).env("SYSTEMD", SYSTEMD);
-    let mut machine = Machine(boot.spawn().unwrap());
-    let shared = scratch.path().join("shared");
-    let mut status = None;
-    soon("the rounds have ended", || {
-        status = machine.0.try_wait().unwrap();
-        status.is_some() || shared.join("ended").exists()
-    });
-    if status.and_then(|status| status.code()) == Some(CAN_NOT) {
-        return skip(test, "no overlay over the root directory can be mounted here");
+}
+
+#[test]
+fn a_kept_unit_survives_kills_and_never_shows_the_directory_underneath() {
+    require_mounting!();
+    let test = "systemd::a_kept_unit_survives_kills_and_never_shows_the_directory_underneath";
+    if let Some(said) = said_under_systemd(test, KEPT) {
+        assert_eq!(said, "daemon\nsupervisor\nboth\ncode 0\n");
     }
-    drop(machine);
-    let said = fs::read_to_string(shared.join("said")).unwrap();
-    assert_eq!(said, "null\nzstd\next2\ncode 0\n");
 }
