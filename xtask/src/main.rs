@@ -14,6 +14,7 @@ mod book;
 mod ci;
 mod cluster;
 mod demo;
+mod enable_uring;
 mod environment;
 mod explore;
 mod fuzz;

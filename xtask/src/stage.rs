@@ -20,6 +20,7 @@ use std::{fmt, thread};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::enable_uring::{self, EnableUring};
 use crate::{environment, process};
 
 /// Size of the image: enough for the largest file of a suite and for a build. The image is sparse.
@@ -38,6 +39,8 @@ enum Over {
     Bindfs,
     /// Layers of fslab.
     Layers,
+    /// Layers of fslab whose requests arrive through io_uring.
+    LayersOverUring,
     /// The ext2 engine of fslab, with or without layers over it.
     Engine,
 }
@@ -56,6 +59,7 @@ const KINDS: &[Kind] = &[
     Kind { name: "ext4", ground: "ext4", maker: "mkfs.ext4", over: Over::Nothing },
     Kind { name: "bindfs", ground: "ext4", maker: "mkfs.ext4", over: Over::Bindfs },
     Kind { name: "fslab", ground: "ext4", maker: "mkfs.ext4", over: Over::Layers },
+    Kind { name: "fslab-uring", ground: "ext4", maker: "mkfs.ext4", over: Over::LayersOverUring },
     Kind { name: "fslab@xfs", ground: "xfs", maker: "mkfs.xfs", over: Over::Layers },
     Kind { name: "fslab@btrfs", ground: "btrfs", maker: "mkfs.btrfs", over: Over::Layers },
     Kind { name: "fslab-ext2", ground: "ext4", maker: "mkfs.ext4", over: Over::Engine },
@@ -80,7 +84,7 @@ impl FromStr for Target {
         let is_meant = |kind: &&Kind| {
             let may_have_layers = match kind.over {
                 Over::Nothing | Over::Bindfs => layers.is_empty(),
-                Over::Layers => !layers.is_empty(),
+                Over::Layers | Over::LayersOverUring => !layers.is_empty(),
                 Over::Engine => true,
             };
             kind.name == name && may_have_layers && !text.ends_with(':')
@@ -89,7 +93,8 @@ impl FromStr for Target {
             Some(kind) => Ok(Self { kind, layers }),
             None => bail!(
                 "unknown target {text:?}: use ext4, bindfs, fslab:LAYER[+LAYER]..., \
-                 fslab@xfs:LAYER..., fslab@btrfs:LAYER... or fslab-ext2[:LAYER[+LAYER]...]"
+                 fslab-uring:LAYER..., fslab@xfs:LAYER..., fslab@btrfs:LAYER... or \
+                 fslab-ext2[:LAYER[+LAYER]...]"
             ),
         }
     }
@@ -112,8 +117,14 @@ impl Target {
         match self.kind.over {
             Over::Bindfs => "bindfs",
             Over::Engine => "e2fsck",
-            Over::Nothing | Over::Layers => self.kind.maker,
+            Over::Nothing | Over::Layers | Over::LayersOverUring => self.kind.maker,
         }
+    }
+
+    /// Returns the reason why this machine can't mount the target; `None` if it can.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        let lacks = self.kind.over == Over::LayersOverUring && !enable_uring::is_supported();
+        lacks.then_some("this kernel has no FUSE over io_uring (Linux 6.14)")
     }
 
     /// Returns whether the target is bindfs over ext4.
@@ -135,6 +146,7 @@ pub const BESIDE: &str = "{beside}";
 pub struct Stage {
     upper: Option<Mount>,
     lower: Mount,
+    _uring: Option<EnableUring>,
     folder: TempDir,
     target: Target,
     fslab: PathBuf,
@@ -149,7 +161,9 @@ impl Stage {
         let lower = Mount::of_image(target.kind, &image, IMAGE_SIZE_BYTES, "loop", point)?;
         fs::set_permissions(&lower.point, Permissions::from_mode(0o755))?;
         let (target, fslab) = (target.clone(), fslab.to_owned());
-        let mut stage = Self { upper: None, lower, folder, target, fslab };
+        let is_over_uring = target.kind.over == Over::LayersOverUring;
+        let uring = is_over_uring.then(EnableUring::hold).transpose()?;
+        let mut stage = Self { upper: None, lower, _uring: uring, folder, target, fslab };
         stage.prepare()?;
         stage.upper = stage.mount_upper()?;
         Ok(stage)
@@ -226,8 +240,13 @@ impl Stage {
         let (mut command, unmount) = match self.target.kind.over {
             Over::Nothing => return Ok(None),
             Over::Bindfs => (environment::tool("bindfs")?, Command::new("umount")),
-            Over::Layers | Over::Engine => (self.fslab("mount"), self.fslab("umount")),
+            Over::Layers | Over::LayersOverUring | Over::Engine => {
+                (self.fslab("mount"), self.fslab("umount"))
+            }
         };
+        if self.target.kind.over == Over::LayersOverUring {
+            command.args(["-o", "transport=uring"]);
+        }
         let beside = self.folder.path().to_string_lossy();
         for layer in &self.target.layers {
             command.args(["-l", &layer.replace(BESIDE, &beside)]);

@@ -15,13 +15,26 @@ pub mod fsx;
 pub mod pjdfstest;
 pub mod sca_life;
 
-/// The stacks for `cargo xtask test`, one of each kind: with passthrough, without passthrough, with
-/// an observer, with a codec, and with the ext2 engine.
-const KINDS: &[&str] =
-    &["fslab:null", "fslab:null:passthrough=off", "fslab:fault", "fslab:zstd", "fslab-ext2"];
+/// One stack of each kind, for `cargo xtask test`. In the first, the kernel reads and writes lower
+/// files itself. In the second, the daemon does, and in the third, its requests arrive through
+/// io_uring. The others have an observing layer, an encoding layer, and the ext2 engine.
+const KINDS: &[&str] = &[
+    "fslab:null",
+    "fslab:null:passthrough=off",
+    "fslab-uring:null:passthrough=off",
+    "fslab:fault",
+    "fslab:zstd",
+    "fslab-ext2",
+];
 
 /// Stacks that the nightly run uses in addition to one stack for each registered layer.
-const MORE: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
+const MORE: &[&str] = &[
+    "fslab:null:passthrough=off",
+    "fslab-uring:null",
+    "fslab-uring:null:passthrough=off",
+    "fslab-uring:zstd",
+    "fslab-ext2",
+];
 
 /// Tiers. The fsx suite does not run on them. Instead, a test of fslab runs fsx on tiers while the
 /// file is archived and recalled.
@@ -170,6 +183,8 @@ pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -
 fn why_not(suite: &Suite, target: &Target) -> Option<String> {
     let programs = suite.program.into_iter().chain([target.program(), "mkfs.ext4"]);
     let mut missing = programs.filter(|program| environment::find_tool(program).is_none());
-    let reason = environment::why_no_mounts().map(str::to_owned);
-    reason.or_else(|| missing.next().map(|program| format!("{program} is not installed")))
+    let obstacle = environment::why_no_mounts().or_else(|| target.obstacle());
+    obstacle
+        .map(str::to_owned)
+        .or_else(|| missing.next().map(|program| format!("{program} is not installed")))
 }

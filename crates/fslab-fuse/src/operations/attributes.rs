@@ -37,14 +37,21 @@ impl Server {
         }
     }
 
+    /// Handles a change of attributes that the kernel does not expect from the request. Without
+    /// `exclusive`, cached attributes are valid only for a short time, so nothing is done.
+    pub(super) fn note_unseen_change(&self, ino: Ino) {
+        if self.options.exclusive {
+            self.expire_attributes(ino);
+        }
+    }
+
     /// Makes the kernel request the attributes of an inode at their next use, after a request that
     /// the kernel does not expect to change them.
     pub(super) fn expire_attributes(&self, ino: Ino) {
         if let Err(error) = invalidate_attributes(&*self.transport, ino) {
             tracing::warn!(
                 %error,
-                "the kernel may show outdated attributes of a file whose inode flags or extended \
-                 attributes were changed"
+                "the kernel may show outdated attributes of a file for a while"
             );
         }
     }

@@ -181,7 +181,10 @@ impl Server {
         check_range(wanted.off_out, 0)?;
         let end_max = POSITION_MAX - wanted.off_in.max(wanted.off_out);
         let length = wanted.len.min(COPY_BYTES_MAX).min(end_max);
-        self.file_system.copy_file_range(&job.request, source, target, length)
+        let copied = self.file_system.copy_file_range(&job.request, source, target, length)?;
+        // Reading the source may have updated its access time.
+        self.note_unseen_change(source.0);
+        Ok(copied)
     }
 }
 

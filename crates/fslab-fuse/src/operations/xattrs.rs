@@ -1,7 +1,7 @@
 //! Requests for extended attributes.
 
 use fslab_vfs::rules::set_id;
-use fslab_vfs::{Errno, Ino, Result, XattrMode};
+use fslab_vfs::{Errno, Result, XattrMode};
 
 use crate::job::{Answer, Job};
 use crate::protocol::flags::{InitFlags, SETXATTR_ACL_KILL_SGID};
@@ -39,7 +39,8 @@ impl Server {
             Err(error) if !was_there && job.has_done_before(&error, Errno::EXIST) => {}
             set => set?,
         }
-        self.note_changed_xattr(job.ino());
+        // The change may have allocated or freed a block.
+        self.note_unseen_change(job.ino());
         Ok(Answer::Now)
     }
 
@@ -64,17 +65,8 @@ impl Server {
             Err(error) if was_there && job.has_done_before(&error, Errno::NODATA) => {}
             removed => removed?,
         }
-        self.note_changed_xattr(job.ino());
+        self.note_unseen_change(job.ino());
         Ok(Answer::Now)
-    }
-
-    /// Handles the change of an extended attribute, which may have allocated or freed a block. The
-    /// kernel only expects another change time.
-    fn note_changed_xattr(&self, ino: Ino) {
-        // Without `exclusive`, cached attributes are valid only for a short time.
-        if self.options.exclusive {
-            self.expire_attributes(ino);
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fslab_fuse::MountOptions;
 use fslab_sys::io_ring::{Direction, Ring};
@@ -62,6 +62,55 @@ fn invalidation_makes_changes_behind_the_mount_visible() {
     cache.invalidate_entry(Ino::ROOT, "never-known".as_ref());
     assert_eq!(fs::read_to_string(mounted.path().join("moved")).unwrap(), "behind");
     mounted.end();
+}
+
+/// A file system in memory that keeps pages cached when a file is opened again, and counts reads.
+#[derive(Default)]
+struct Reread {
+    inner: MemFs,
+    reads: AtomicUsize,
+}
+
+impl FileSystem for Reread {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        Ok(Opened { keep_cache: true, ..self.inner.open(request, ino, mode)? })
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.inner.read(request, ino, handle, offset, buffer)
+    }
+}
+
+/// A write through the mount changes the modification time. Unless the mount is exclusive, the
+/// kernel treats this as a possible change by another program, and drops the written pages.
+#[test]
+fn written_pages_remain_cached_only_if_the_mount_is_exclusive() {
+    let test = "caching::written_pages_remain_cached_only_if_the_mount_is_exclusive";
+    for exclusive in [true, false] {
+        let reread = Arc::new(Reread::default());
+        let options = MountOptions { exclusive, ..MountOptions::default() };
+        let shared: Arc<dyn FileSystem> = reread.clone();
+        let Some(mounted) = Mounted::new(test, shared, &options) else { return };
+        let path = mounted.path().join("file");
+        fs::write(&path, vec![7; 16 << 10]).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 16 << 10);
+        assert!(fs::read(&path).unwrap() == vec![7; 16 << 10]);
+        let reads = reread.reads.load(Ordering::SeqCst);
+        assert_eq!(reads == 0, exclusive, "{reads} reads");
+        mounted.end();
+    }
 }
 
 /// A mount behaves like ext4 (section 1 of docs/SEMANTICS.md): a copy of a file that is being

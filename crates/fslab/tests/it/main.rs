@@ -12,6 +12,7 @@ mod command_line;
 mod comparing;
 mod conformance;
 mod datasets;
+mod exclusive;
 mod exports;
 mod ext2;
 mod ext2_archives;
