@@ -189,7 +189,7 @@ fn old_versions_expire_after_their_retention_time() {
 }
 
 #[test]
-fn an_object_that_a_file_names_never_expires() {
+fn object_that_a_file_refers_to_never_expires() {
     let bench = Bench::new();
     let client = bench.client();
     let data = noise(26, MIB);

@@ -291,7 +291,7 @@ fn file_removed_during_a_repack_is_recorded_as_removed() {
 }
 
 #[test]
-fn tree_archived_beside_pending_objects_is_the_newest() {
+fn tree_archived_during_an_upload_is_the_newest() {
     let bench = Bench::new();
     bench.offline(&bench.client(), "file", &noise(61, MIB));
     let request = own_request();

@@ -130,7 +130,7 @@ fn each_chunk_is_repaired_from_an_intact_copy() {
 /// A damaged head makes the whole container unreadable. It is repaired except for the parts that
 /// the other copy lacks.
 #[test]
-fn part_lost_in_both_archives_costs_no_other_part() {
+fn parts_intact_in_one_archive_are_repaired_although_others_are_lost() {
     let (bench, tier, fs) = bench();
     let container = large_bundle(&bench, &tier, &*fs);
     bench.archives[0].damage_at(container, 30);

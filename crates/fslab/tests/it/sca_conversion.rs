@@ -213,7 +213,7 @@ mapped.close()
 /// A program can map a file for writing, close the file, and still write to the mapping. A
 /// conversion must not touch such a file.
 #[test]
-fn a_file_that_is_mapped_for_writing_is_left_alone() {
+fn file_mapped_for_writing_is_not_converted() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let tree = scratch.path().join("tree");
     fs::create_dir(&tree).unwrap();

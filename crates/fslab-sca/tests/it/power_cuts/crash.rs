@@ -368,7 +368,7 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
 /// Tests the harness with the layer `null`, which only forwards calls. All synced data must be
 /// found. If the layer skips syncs, the harness must detect it.
 #[test]
-fn a_layer_that_does_nothing_keeps_what_it_synced() {
+fn null_layer_keeps_synced_data() {
     let seed = seed();
     for round in 0..3 {
         let answer = explore(&Case::once("null", seed + round), None);
