@@ -160,7 +160,7 @@ fn wrong_data_fails_only_the_damaged_target() {
     assert_eq!(workloads, HashSet::from([Some("file-copy"), Some("stream")]), "{failed:?}");
     for note in failed {
         assert_eq!(note.target.as_deref(), Some("bad"));
-        assert!(note.text.contains("differ from those written"), "{}", note.text);
+        assert!(note.text.contains("differs from the written data"), "{}", note.text);
     }
     let of = |target: &str, workload: &str| {
         samples(&records).iter().filter(|s| s.target == target && s.workload == workload).count()

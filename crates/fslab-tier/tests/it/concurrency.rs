@@ -142,7 +142,7 @@ fn scan_during_a_repack_records_no_object_as_unneeded() {
             expired
         }));
         let waited = is_done.recv_timeout(Duration::from_millis(500));
-        assert!(waited.is_err(), "it moved what the scan had seen");
+        assert!(waited.is_err(), "the repack did not wait for the running scan");
     });
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
     let repacking = repacking.lock().take().unwrap();

@@ -123,7 +123,10 @@ fn each_chunk_is_repaired_from_an_intact_copy() {
     bench.archives[1].damage_at(container, in_chunk(2));
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!(scrubbed.damaged, Vec::<String>::new());
-    assert_eq!(scrubbed.repaired, 2, "with one file of a chunk, the others are whole again");
+    assert_eq!(
+        scrubbed.repaired, 2,
+        "repairing one file of a chunk also repairs the other files in it"
+    );
     assert_eq!(tier.scrub(&own_request()).unwrap().repaired, 0);
 }
 

@@ -309,7 +309,7 @@ pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
             log.sync_data().unwrap();
         }
     }
-    assert!(fs::read_to_string(path).unwrap() == expected, "lines are missing or there twice");
+    assert!(fs::read_to_string(path).unwrap() == expected, "lines are missing or occur twice");
     count
 }
 

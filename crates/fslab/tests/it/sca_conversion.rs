@@ -223,7 +223,7 @@ fn file_mapped_for_writing_is_not_converted() {
     let mut command = Command::new("python3");
     command.args(["-c", WRITES_TO_A_MAP]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut mapper) = command.spawn() else {
-        skip("a file that is mapped for writing is left alone", "no python3");
+        skip("file mapped for writing is not converted", "no python3");
         return;
     };
     let mut line = String::new();

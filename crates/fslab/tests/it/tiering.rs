@@ -401,7 +401,7 @@ fn archive_is_not_created_in_place_of_a_missing_disk() {
     assert!(!missing.exists() && !Path::new(&home).exists());
     fs::create_dir(&missing).unwrap();
     let said = tiered.ok(&["init", "--archive", &archive, "--home", &home, &tree]);
-    assert!(said.contains("is on the file system of the tree"), "{said}");
+    assert!(said.contains("is on the same file system as the tree"), "{said}");
     fs::rename(tiered.archive(), tiered.beside.join("aside")).unwrap();
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert!(code == 3 && message.contains("the archive is not there"), "{code} {message}");

@@ -181,7 +181,7 @@ fn check(
     diary: &Diary,
     point: usize,
 ) -> Result<(), String> {
-    let built = layer.build(Arc::clone(memory)).map_err(|error| format!("no mount: {error}"))?;
+    let built = layer.build(Arc::clone(memory)).map_err(|error| format!("can't mount: {error}"))?;
     let client = Client::new(&*built);
     for name in client.names(Ino::ROOT).map_err(|error| format!("no listing: {error}"))? {
         if !NAMES.contains(&name.as_str()) {
@@ -193,7 +193,7 @@ fn check(
         let fits = |candidate: &Option<usize>| match candidate {
             None => match client.exists(Ino::ROOT, name) {
                 Ok(false) => Ok(()),
-                Ok(true) => Err(format!("{name} is there again")),
+                Ok(true) => Err(format!("{name} reappeared")),
                 Err(error) => Err(format!("{name}: {error}")),
             },
             Some(id) => is_allowed(&client, name, &diary.versions(*id, point))

@@ -286,7 +286,7 @@ fn as_line(event: &Event) -> Option<String> {
 
 fn usage(files: u64, [all, resident, archived]: [&u64; 3]) -> String {
     let [all, resident, archived] = [all, resident, archived].map(|count| units::bytes(*count));
-    format!("{}, {all}; local {resident}, in archives {archived}", units::counted(files, "file"))
+    format!("{}, {all}; resident {resident}, in archives {archived}", units::counted(files, "file"))
 }
 
 fn archive_line(columns: [&str; 7]) -> String {
