@@ -156,8 +156,9 @@ enum Action {
     Wait(Paths),
     /// Show which files are resident, archived or offline
     ///
-    /// Each line begins with a letter: - for a file that is only local, c changed since it was
-    /// archived, a archived and local, p partly local, A offline (only in archives), ! damaged.
+    /// Each line begins with a letter: - for a file that was never archived, c changed since it was
+    /// archived, a archived and resident, p partly resident, A offline (only in archives), !
+    /// damaged.
     #[command(visible_alias = "ls")]
     State {
         #[command(flatten)]

@@ -312,8 +312,8 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
 }
 
 /// Formats a file's state. The line begins with a letter, as in the `ls` of DMFS: `a` for archived
-/// and local, `A` for offline, `p` for partly local, `c` for changed since it was archived, `-` for
-/// local only, and `!` for damaged.
+/// and resident, `A` for offline, `p` for partly resident, `c` for changed since it was archived,
+/// `-` for never archived, and `!` for damaged.
 fn state_line(state: &FileSummary) -> String {
     let letter = match state.state {
         Residence::Offline => 'A',
