@@ -34,7 +34,10 @@ impl Scratch {
     /// and returns `None`; tests then use the machine's temporary folder.
     pub fn new() -> Result<Option<Self>> {
         if let Some(reason) = environment::why_no_mounts() {
-            println!("tests put temporary files into {}: {reason}", std::env::temp_dir().display());
+            println!(
+                "temporary files of tests are in {} ({reason})",
+                std::env::temp_dir().display()
+            );
             return Ok(None);
         }
         let folder = public_folder("fslab-scratch-", &parent())?;
@@ -46,7 +49,7 @@ impl Scratch {
         let mount = Mount::of_ext4(&image, SIZE_BYTES, options, place)?;
         fs::set_permissions(point.path(), Permissions::from_mode(0o1777))?;
         println!(
-            "tests put temporary files into a fresh ext4 file system on {}",
+            "temporary files of tests are in a new ext4 file system on {}",
             folder.path().display()
         );
         Ok(Some(Self { _mount: mount, point, _folder: folder }))

@@ -83,7 +83,7 @@ impl Run<'_> {
             if number == 1 {
                 self.scratch = Scratch::new().unwrap_or_else(|error| {
                     println!(
-                        "tests put temporary files into {}: {error:#}",
+                        "temporary files of tests are in {} ({error:#})",
                         std::env::temp_dir().display()
                     );
                     None

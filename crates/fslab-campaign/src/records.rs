@@ -90,8 +90,8 @@ impl State<'_> {
     fn remark(&self) -> Option<Note> {
         let summary = self.summary();
         let text = format!(
-            "of {} cells, {} are missing and {} failed; `fslab campaign status` lists them",
-            summary.cells, summary.missing, summary.failed
+            "{} of {} cells are missing and {} failed; `fslab campaign status` lists them",
+            summary.missing, summary.cells, summary.failed
         );
         let note = Note { kind: NoteKind::Remark, target: None, workload: None, text };
         (!summary.is_complete).then_some(note)

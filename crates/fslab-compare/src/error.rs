@@ -171,7 +171,7 @@ pub enum Error {
     },
     /// The content of a file differs from the written data.
     #[error(
-        "{path}: the contents read back differ from those written \
+        "{path}: the file's content differs from the written data \
          (CRC32C {found:#010x}, written {expected:#010x})"
     )]
     WrongContents {
@@ -234,7 +234,7 @@ pub enum Error {
     #[error("can't parse a message of a worker process: {0}")]
     WorkerMessage(#[source] serde_json::Error),
     /// This build of fslab lacks something that a target needs.
-    #[error("the target's requirement is missing: {needs}: {source}")]
+    #[error("the target needs {needs}, which is missing: {source}")]
     Missing {
         /// The requirement, as written in the plan.
         needs: String,

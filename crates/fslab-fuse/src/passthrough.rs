@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_sys::credentials::lay_down_fsetid;
+use fslab_sys::credentials::drop_fsetid;
 use fslab_vfs::{Errno, Handle, Ino, OpenMode};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
@@ -180,7 +180,7 @@ impl BackingFiles {
         // FUSE in the kernel leaves it to the server to clear set-id bits. If the thread has
         // dropped CAP_FSETID, the lower file system clears them at every write.
         let registered =
-            lay_down_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
+            drop_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
         let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;
         self.pin.lock().follow(number, &*self.transport);
         Some(number)

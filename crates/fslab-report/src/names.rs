@@ -52,7 +52,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn near_names_come_first_and_far_ones_list_all() {
+    fn similar_names_are_suggested_first_else_all_names() {
         assert_eq!(nearest("file-cpy", ["file-copy", "stream"]), "`file-copy`");
         assert_eq!(nearest("zzzzzz", ["ab", "cd"]), "`ab`, `cd`");
     }

@@ -75,8 +75,8 @@ pub(super) fn explanation(
         explains(ratio, &without).then(|| {
             let more = if ratio.ratio > 1.0 { "longer" } else { "for a shorter time" };
             format!(
-                "because the workload {} (with the baseline's time for this: {:.2}\u{d7} \
-                 [{:.2}, {:.2}])",
+                "because the workload {} (if this time were that of the baseline, the \
+                 ratio would be {:.2}\u{d7} [{:.2}, {:.2}])",
                 state.replace("MORE", more),
                 without.ratio,
                 without.low,

@@ -406,8 +406,8 @@ fn on_noise_floor(report: &Report) -> String {
 }
 
 const LEGEND_PLAIN: [&str; 2] = [
-    "~ no difference shown: the 95 % interval of the ratio contains 1; this does not show that \
-     both are equal.",
+    "~ no difference shown: the 95 % interval of the ratio contains 1; this result does not \
+     show that both are equal.",
     "? possibly by chance: the interval excludes 1, but among this many comparisons, some \
      intervals exclude 1 by chance (p after Holm's correction is 0.05 or more).",
 ];
@@ -417,7 +417,7 @@ const LEGEND_TOO_FEW: &str = "too few rounds: no ratio is shown, because a ratio
 
 const LEGEND_MARGIN: [&str; 4] = [
     "= equal: the whole 95 % interval of the ratio is within the margin.",
-    "\u{2264} at most this much slower: the whole interval is below the margin.",
+    "\u{2264} slower by at most the margin: the whole interval is below the margin.",
     "? not decided: the interval is not within the margin, and no difference is shown after \
      Holm's correction. More rounds may decide it.",
     "Each verdict is wrong with a probability of at most 5 %. So is the joint verdict that all \

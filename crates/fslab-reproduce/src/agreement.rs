@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn one_round_decides_nothing() {
+    fn single_round_gives_no_agreement() {
         let once = Figure { rounds: 1, ..Figure::counted(1.144) };
         let found = standing(&published("% more", (14.4, 14.4), None), vec![once]);
         assert_eq!(found.agreement, NotDecided);

@@ -101,7 +101,7 @@ mod tests {
     /// If the n-th of 100 operations takes n ns, the mean is 95.5 ns for the last ten operations
     /// and 5.5 ns for the first ten.
     #[test]
-    fn growth_compares_single_late_and_early_operations() {
+    fn growth_is_the_cost_ratio_of_the_last_and_first_tenth() {
         let milestone = |n: u64| Milestone { operations: n, elapsed_ns: n * (n + 1) / 2 };
         let along = (1..=100).map(milestone).collect();
         let grown = growth(&Sample { along, ..Sample::default() }).unwrap_or(0.0);

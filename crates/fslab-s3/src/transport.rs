@@ -145,7 +145,7 @@ impl Transport {
             if !failure.is_transient || attempt >= ATTEMPTS || begun.elapsed() >= RETRY_FOR {
                 return Err(failure);
             }
-            tracing::debug!("{} {}: {failure}; again", call.method, call.path);
+            tracing::debug!("{} {}: {failure}; retrying", call.method, call.path);
             Counter::Retries.add(1);
             let pause = failure.retry_after.unwrap_or_else(|| pause_after(attempt));
             tokio::time::sleep(pause.min(PAUSE_MAX)).await;

@@ -228,7 +228,7 @@ mod tests {
     /// A close that frees garbage waits for the disk. If two users leave at once, only the last of
     /// them settles the file (see [`StoredFile::settle`]).
     #[test]
-    fn nobody_waits_while_the_last_user_settles_a_file() {
+    fn other_users_do_not_wait_while_a_file_is_settled() {
         let gated = Arc::new(Gated::default());
         let fs: Arc<dyn FileSystem> = gated.clone();
         let lower = file_in(Arc::clone(&fs));

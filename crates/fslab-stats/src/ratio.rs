@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_holds_1_shows_no_difference() {
+    fn interval_that_contains_1_shows_no_difference() {
         let interval =
             |low, high| RatioInterval { ratio: 1.0, low, high, rounds: 10, p_value: 0.5 };
         assert!(!interval(0.9, 1.1).shows_difference());

@@ -150,13 +150,13 @@ thread_local! {
 /// Drops CAP_FSETID on this thread, for example before a file is registered with the kernel. The
 /// kernel must then clear the file's set-id bits at every write.
 ///
-/// The capability remains dropped until a call of [`take_up_fsetid`]. Each change costs a
+/// The capability remains dropped until a call of [`raise_fsetid`]. Each change costs a
 /// microsecond, and a thread that opens one file probably opens more. If the capability is already
 /// dropped, the call costs nothing.
 ///
 /// # Errors
 /// Errors of capset(2).
-pub fn lay_down_fsetid() -> Result<()> {
+pub fn drop_fsetid() -> Result<()> {
     set_fsetid(false)
 }
 
@@ -166,7 +166,7 @@ pub fn lay_down_fsetid() -> Result<()> {
 ///
 /// # Errors
 /// Errors of capset(2).
-pub fn take_up_fsetid() -> Result<()> {
+pub fn raise_fsetid() -> Result<()> {
     set_fsetid(true)
 }
 
@@ -425,14 +425,14 @@ mod tests {
         let before = effective();
         let heir = thread::spawn(move || {
             for _ in 0..2 {
-                take_up_fsetid().unwrap();
+                raise_fsetid().unwrap();
                 assert_eq!(effective(), before);
-                lay_down_fsetid().unwrap();
-                lay_down_fsetid().unwrap();
+                drop_fsetid().unwrap();
+                drop_fsetid().unwrap();
                 assert_eq!(effective(), before - CapabilitySet::FSETID);
             }
             thread::spawn(|| {
-                take_up_fsetid().unwrap();
+                raise_fsetid().unwrap();
                 effective()
             })
         });

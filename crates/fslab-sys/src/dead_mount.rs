@@ -25,7 +25,7 @@ pub struct DeadMount {
 /// Whether an error means that the daemon of a mount died. The kernel returns `ECONNABORTED` to
 /// requests that were in flight when it died.
 #[must_use]
-pub fn tells_of_one(error: &io::Error) -> bool {
+pub fn is_dead_mount_error(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno == Some(Errno::NOTCONN) || errno == Some(Errno::CONNABORTED)
 }
@@ -41,7 +41,7 @@ impl DeadMount {
         let is_of_kind = mounts::mounted_on(&place)?.is_some_and(|on| on.file_system == kind);
         // Uses `statfs`, because the kernel may still have the attributes in its cache.
         let asked = if is_of_kind { rustix::fs::statfs(&place).err() } else { None };
-        let is_dead = asked.is_some_and(|errno| tells_of_one(&errno.into()));
+        let is_dead = asked.is_some_and(|errno| is_dead_mount_error(&errno.into()));
         Ok(is_dead.then_some(Self { place }))
     }
 
@@ -111,7 +111,7 @@ impl DeadMount {
     /// dead mount, so that the visible one is alive.
     fn unmount_if_dead(&self) -> io::Result<()> {
         match rustix::fs::statfs(&self.place) {
-            Err(errno) if tells_of_one(&errno.into()) => self.unmount(),
+            Err(errno) if is_dead_mount_error(&errno.into()) => self.unmount(),
             _ => Ok(()),
         }
     }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn read_lease_is_refused_beside_writers_and_broken_by_them() {
+    fn read_lease_is_refused_if_a_writer_exists_and_broken_by_a_new_writer() {
         let scratch = tempfile::NamedTempFile::new_in(".").unwrap();
         let path = scratch.path().to_owned();
         let reader = || File::open(&path).unwrap();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn discarding_is_turned_off_beside_other_options() {
+    fn discarding_is_turned_off_in_addition_to_given_options() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let check = |kind, given: &str, expected: &str| {
             assert_eq!(without_discard(kind, &words(given)).join(" "), expected);

@@ -104,7 +104,7 @@ pub fn supervise(
 ///
 /// # Errors
 /// Errors of the kernel.
-pub fn let_come(signals: &[i32]) -> io::Result<()> {
+pub fn unblock(signals: &[i32]) -> io::Result<()> {
     set_blocked(signals, false)
 }
 
@@ -292,8 +292,8 @@ struct Found {
     by_inode: HashMap<(u64, u64), Vec<OwnedFd>>,
     /// Descriptors of all other kinds, such as character devices, pipes and sockets.
     others: Vec<OwnedFd>,
-    /// Inodes for which [`Inherited::lead_to`] returned a descriptor.
-    led_to: HashSet<(u64, u64)>,
+    /// Inodes for which [`Inherited::descriptor_of`] returned a descriptor.
+    returned: HashSet<(u64, u64)>,
     /// Whether [`Inherited::close_others`] has run, so that each inode has at most one descriptor.
     are_final: bool,
     /// The device whose inodes will be requested.
@@ -331,7 +331,7 @@ impl Inherited {
     /// Returns a descriptor of an inode, given by device and number, regardless of the flags it was
     /// opened with. Before [`Self::close_others`], this is a copy, and the original is kept.
     #[must_use]
-    pub fn lead_to(&self, device: u64, number: u64) -> Option<OwnedFd> {
+    pub fn descriptor_of(&self, device: u64, number: u64) -> Option<OwnedFd> {
         let mut found = self.lock();
         let are_final = found.are_final;
         let all = found.by_inode.get_mut(&(device, number))?;
@@ -339,7 +339,7 @@ impl Inherited {
             return all.pop();
         }
         let copy = rustix::io::fcntl_dupfd_cloexec(all.first()?, 0).ok()?;
-        found.led_to.insert((device, number));
+        found.returned.insert((device, number));
         Some(copy)
     }
 
@@ -388,19 +388,21 @@ impl Inherited {
     }
 
     /// Closes all descriptors except one for each inode that [`Self::keep_for`] selects and
-    /// [`Self::lead_to`] has not returned yet.
+    /// [`Self::descriptor_of`] has not returned yet.
     pub fn close_others(&self) {
         let found = &mut *self.lock();
         found.are_final = true;
         let (device, keeps_named) = (found.device, found.keeps_named);
         found.others.clear();
-        let led_to = std::mem::take(&mut found.led_to);
+        let returned = std::mem::take(&mut found.returned);
         found.by_inode.retain(|inode, all| {
             all.truncate(1);
             let is_nameless =
                 |one: &OwnedFd| rustix::fs::fstat(one).is_ok_and(|found| found.st_nlink == 0);
             let is_wanted = |one: &OwnedFd| keeps_named || is_nameless(one);
-            device == Some(inode.0) && !led_to.contains(inode) && all.first().is_some_and(is_wanted)
+            device == Some(inode.0)
+                && !returned.contains(inode)
+                && all.first().is_some_and(is_wanted)
         });
     }
 
@@ -476,7 +478,7 @@ mod tests {
         for flags in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR | OFlags::SYNC] {
             assert!(inherited.take_opened(device, number, flags).is_none());
         }
-        assert!(inherited.lead_to(device, number + 1).is_none());
+        assert!(inherited.descriptor_of(device, number + 1).is_none());
         assert!(inherited.take_opened(device, number, OFlags::RDWR | OFlags::APPEND).is_some());
         assert_eq!(inherited.count(), 0);
     }
@@ -486,7 +488,7 @@ mod tests {
         let (nameless, device, number) = inherited(tempfile::tempfile().unwrap());
         nameless.keep_for(device, false);
         nameless.close_others();
-        assert!(nameless.lead_to(device, number).is_some());
+        assert!(nameless.descriptor_of(device, number).is_some());
         assert_eq!(nameless.count(), 0);
         let named = tempfile::NamedTempFile::new().unwrap();
         let (inherited, device, _) = inherited(named.reopen().unwrap());

@@ -480,7 +480,7 @@ mod tests {
     fn unclean_shutdown_leaves_the_catalogue_in_doubt_until_a_scan() {
         let catalogue = Catalogue::in_memory().unwrap();
         catalogue.begin_use().unwrap();
-        assert!(catalogue.is_in_doubt().unwrap(), "nothing is known of a tree at first");
+        assert!(catalogue.is_in_doubt().unwrap(), "a new catalogue is in doubt");
         catalogue.end_use().unwrap();
         catalogue.begin_use().unwrap();
         assert!(catalogue.is_in_doubt().unwrap());
@@ -489,7 +489,7 @@ mod tests {
         catalogue.begin_use().unwrap();
         assert!(!catalogue.is_in_doubt().unwrap());
         catalogue.begin_use().unwrap();
-        assert!(catalogue.is_in_doubt().unwrap(), "the use before did not end");
+        assert!(catalogue.is_in_doubt().unwrap(), "the previous use did not end cleanly");
     }
 
     #[test]

@@ -42,7 +42,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use fslab_sys::credentials::take_up_fsetid;
+use fslab_sys::credentials::raise_fsetid;
 use fslab_sys::supervise::Inherited;
 use fslab_sys::{clone, lease};
 use parking_lot::Mutex;
@@ -196,7 +196,7 @@ impl HostFs {
         create: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
     ) -> Result<Entry> {
         self.expect_usable(parent, name, Errno::PERM)?;
-        take_up_fsetid()?;
+        raise_fsetid()?;
         let directory = self.lower.directory(parent)?;
         as_caller(request, || create(&directory))?;
         let entry = self.lower.lookup(parent, name)?;
@@ -349,7 +349,7 @@ impl FileSystem for HostFs {
         handle: Option<Handle>,
         changes: &SetAttr,
     ) -> Result<Attr> {
-        take_up_fsetid()?;
+        raise_fsetid()?;
         let file = handle.map(|handle| self.files.get(handle)).transpose()?;
         self.set_attributes(request, ino, file.as_deref(), changes)?;
         self.getattr(request, ino, handle)
@@ -457,7 +457,7 @@ impl FileSystem for HostFs {
             }
         }
         if mode.contains(OpenMode::TRUNCATE) {
-            take_up_fsetid()?;
+            raise_fsetid()?;
         }
         let file =
             self.lower.open_file(ino, to_flags(mode)).or_else(|error| match error.errno() {
@@ -504,7 +504,7 @@ impl FileSystem for HostFs {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        take_up_fsetid()?;
+        raise_fsetid()?;
         let directory = self.lower.directory(parent)?;
         // For an unnamed file, `O_EXCL` means that the file can never get a name.
         let how = to_flags(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -551,7 +551,7 @@ impl FileSystem for HostFs {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        take_up_fsetid()?;
+        raise_fsetid()?;
         let file = self.files.get(handle)?;
         let write = || match options.append {
             false => rustix::io::pwrite(&*file, data, offset),
@@ -665,7 +665,7 @@ impl FileSystem for HostFs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        take_up_fsetid()?;
+        raise_fsetid()?;
         xattr::set(&*self.lower.path(ino)?, name, value, mode)?;
         if mode.contains(XattrMode::KILL_SET_GROUP_ID) {
             self.clear_set_group_id(ino)?;
@@ -698,7 +698,7 @@ impl FileSystem for HostFs {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
-        take_up_fsetid()?;
+        raise_fsetid()?;
         let mode = FallocateFlags::from_bits_retain(mode.bits());
         let file = self.files.get(handle)?;
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(&*file, mode, offset, length))?;
@@ -727,7 +727,7 @@ impl FileSystem for HostFs {
         (target_ino, target, mut target_offset): (Ino, Handle, u64),
         length: u64,
     ) -> Result<u64> {
-        take_up_fsetid()?;
+        raise_fsetid()?;
         let (source, target) = (self.files.get(source)?, self.files.get(target)?);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let count = rustix::fs::copy_file_range(
@@ -754,7 +754,7 @@ impl HostFs {
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
         if mode & Permissions::SET_GID != 0 {
-            take_up_fsetid()?;
+            raise_fsetid()?;
         }
         let directory = self.lower.directory(parent)?;
         let how = to_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

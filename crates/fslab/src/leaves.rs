@@ -106,7 +106,7 @@ fn open_kept_image<'a>(image: &'a Path, options: &LeafOptions) -> Result<LockedI
         }
         Some((device, inode)) => {
             let inherited = options.inherited.as_ref();
-            let left = inherited.and_then(|inherited| inherited.lead_to(device, inode));
+            let left = inherited.and_then(|inherited| inherited.descriptor_of(device, inode));
             let left = left.with_context(|| {
                 format!("the earlier daemon did not leave {} open", image.display())
             })?;

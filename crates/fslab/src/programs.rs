@@ -54,7 +54,7 @@ mod tests {
 
     /// The kernel truncates this name to 15 bytes, which cuts its last character.
     #[test]
-    fn program_whose_name_is_cut_in_a_character_is_known() {
+    fn program_name_truncated_within_a_character_is_found() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("d\u{e9}sindexeurs-\u{e9}");
         fs::copy("/bin/sh", &path).unwrap();

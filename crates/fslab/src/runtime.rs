@@ -309,7 +309,7 @@ mod tests {
     /// A stopped daemon accepts no connections, and the kernel queues only a few. Connecting must
     /// then fail, not hang.
     #[test]
-    fn connecting_to_a_daemon_that_accepts_nothing_ends() {
+    fn connection_to_a_stopped_daemon_times_out() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("0-1.sock");
         let listener =

@@ -175,7 +175,7 @@ fn rsync(folder: &Path, outside: &Path) -> Result<()> {
 /// Runs rsync again. It compares contents by checksum, and must find nothing to copy.
 fn rsync_again(folder: &Path, outside: &Path) -> Result<()> {
     let copied = rsync_command(folder, outside)?;
-    ensure!(copied.is_empty(), "another run copied again: {copied}");
+    ensure!(copied.is_empty(), "the second run copied files again: {copied}");
     Ok(())
 }
 

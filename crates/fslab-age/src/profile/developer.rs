@@ -8,7 +8,8 @@ use super::{Directories, Profile, Sizes};
 /// The profile `developer`.
 pub const PROFILE: Profile = Profile {
     name: "developer",
-    help: "a developer's files: small, in a deep tree, with builds that come and go",
+    help: "a developer's home directory: small files in a deep tree, and builds that create and \
+           remove many files",
     volume_bytes: 4 << 30,
     days: 180,
     filled_at_first: 0.4,

@@ -245,7 +245,7 @@ fn churn(files: u64, living: u64) -> Vec<Operation> {
 
 /// A target that frees space at a sync is not treated as full at its first `ENOSPC`.
 #[test]
-fn target_with_room_after_a_sync_does_not_count_as_full() {
+fn target_that_frees_space_at_a_sync_is_not_full() {
     let operations = churn(200, 10);
     let expected = checksum(&operations);
     for threads in [1, 4] {

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_done_for_the_targets_it_was_run_on() {
+    fn block_is_done_only_for_targets_that_it_ran_on() {
         let past = Past::of(&[sample(0, 0), block(0, &["a"])]);
         let targets = targets();
         assert!(past.is_done("w", 0, &targets[..1]), "a has it");

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn correlated_times_give_narrow_and_others_wide_intervals() {
+    fn only_correlated_times_give_narrow_intervals() {
         let widths = precision(6).widths("w");
         assert_eq!(widths.len(), 2);
         assert!(widths[0].target == "even" && widths[0].half < 1e-9, "{widths:?}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_round_is_too_wide_but_a_single_target_is_not() {
+    fn one_round_gives_a_wide_interval_but_one_target_gives_none() {
         assert!(precision(1).is_wide("w", 1e9));
         assert!(!precision(1).is_wide("another", 0.0));
         let mut alone = Precision::new("gone", None);

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_ended_threads_and_programs_are_in_those_of_the_process() {
+    fn process_time_includes_ended_threads_and_programs() {
         let threads = |running| Threads {
             caller: vec![thread(1, "fslab", running, 4 * running)],
             workers: vec![thread(2, "fslab", running, 0), thread(3, "fslab", 1, 1)],
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_occurred_are_named_by_the_protocol() {
+    fn counted_requests_have_their_protocol_names() {
         let counts = |pairs: &[(&str, u64)]| -> BTreeMap<String, u64> {
             pairs.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect()
         };

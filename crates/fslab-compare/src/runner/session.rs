@@ -455,9 +455,9 @@ mod tests {
     /// between the remount and the phase is detected by its cached pages. If only the attributes of
     /// a file were read, the phase then reads nothing from the device, which is detected.
     #[test]
-    fn a_deliberately_warmed_target_is_found_out() {
+    fn target_warmed_before_a_cold_phase_is_detected() {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-            skip("a_deliberately_warmed_target_is_found_out", "no root or no loop devices");
+            skip("target_warmed_before_a_cold_phase_is_detected", "no root or no loop devices");
             return;
         }
         let work = tempfile::tempdir_in(".").unwrap();

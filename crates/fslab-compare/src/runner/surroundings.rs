@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn load_and_steal_above_a_threshold_mark_a_sample() {
+    fn foreign_load_or_stolen_time_above_the_limit_marks_a_sample() {
         check(&sample(1000, 40, 40), None);
         check(&sample(10, 20, 0), None);
         check(&sample(1000, 60, 0), Some("programs"));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_does_not_count_as_foreign() {
+    fn daemon_time_is_not_foreign_load() {
         check(&Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) }, None);
     }
 

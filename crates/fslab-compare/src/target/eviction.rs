@@ -98,7 +98,7 @@ mod tests {
 
     /// Pages of files at any depth are dropped, including those of files just written.
     #[test]
-    fn files_of_a_tree_are_dropped() {
+    fn cached_pages_of_all_files_in_a_tree_are_dropped() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let below = directory.path().join("a/b");
         fs::create_dir_all(&below).unwrap();
@@ -115,7 +115,7 @@ mod tests {
 
     /// Pages of files on tmpfs can't be dropped.
     #[test]
-    fn files_in_memory_are_refused() {
+    fn directory_on_tmpfs_is_refused() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let error = check(directory.path()).unwrap_err().to_string();
         assert!(error.contains("16 pages of this file could not be dropped"), "{error}");

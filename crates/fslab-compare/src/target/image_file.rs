@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_image_has_all_its_blocks_and_is_used_again() {
+    fn new_image_is_fully_allocated_and_reused() {
         const SIZE: u64 = 5 << 20;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_of_a_sparse_image_are_filled_and_its_bytes_stay() {
+    fn filling_holes_of_an_image_keeps_its_content() {
         const SIZE: u64 = 3 << 20;
         let directory = tempfile::tempdir().unwrap();
         let image = ImageFile::new(&directory.path().join("image")).unwrap();

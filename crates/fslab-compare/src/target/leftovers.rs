@@ -116,7 +116,7 @@ mod tests {
 
     /// Comparisons that begin and end during a search for leftovers keep their directories.
     #[test]
-    fn a_work_directory_is_never_taken_from_its_owner() {
+    fn work_directory_in_use_is_never_removed_as_a_leftover() {
         let parent = tempfile::tempdir_in(".").unwrap();
         let stop = AtomicBool::new(false);
         let found = std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_of_a_dead_owner_is_removed() {
+    fn work_directory_of_an_exited_comparison_is_removed() {
         let parent = tempfile::tempdir_in(".").unwrap();
         let directory = parent.path().join(format!("{PREFIX}dead"));
         fs::create_dir(&directory).unwrap();

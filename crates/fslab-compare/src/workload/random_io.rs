@@ -28,7 +28,7 @@ const BLOCK: Parameter =
 
 const ENGINE: Parameter = Parameter::choice(
     "engine",
-    "one thread for each in-flight request, or io_uring in one thread",
+    "threads: one thread for each in-flight request; io_uring: one thread for all of them",
     &["threads", "io_uring"],
 );
 

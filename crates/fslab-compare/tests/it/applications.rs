@@ -178,7 +178,7 @@ fn repository_of_another_user_is_cloned() {
 
 /// A git hook may start the comparison. Its environment variables refer to its own repository.
 #[test]
-fn git_workload_leaves_the_repository_of_its_caller_alone() {
+fn git_workload_does_not_change_the_callers_repository() {
     if !has_program("applications as workloads", "git") {
         return;
     }

@@ -145,7 +145,7 @@ impl Host for DamagedHost {
 /// Wrong bytes fail the two workloads that check their written data, and only on the damaged
 /// target.
 #[test]
-fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
+fn wrong_data_fails_only_the_damaged_target() {
     let directory = directory_on_disk();
     let plan = format!(
         "name = \"damage\"\nrounds = 2\n\
@@ -160,7 +160,7 @@ fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
     assert_eq!(workloads, HashSet::from([Some("file-copy"), Some("stream")]), "{failed:?}");
     for note in failed {
         assert_eq!(note.target.as_deref(), Some("bad"));
-        assert!(note.text.contains("differ from those written"), "{}", note.text);
+        assert!(note.text.contains("differs from the written data"), "{}", note.text);
     }
     let of = |target: &str, workload: &str| {
         samples(&records).iter().filter(|s| s.target == target && s.workload == workload).count()

@@ -2,7 +2,7 @@
 //! panicked.
 //!
 //! A run that is to be killed is a separate process of this test program. An environment variable
-//! makes the process run [`victim`].
+//! makes the process run [`comparison_to_be_killed`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn loops_below(directory: &Path) -> Vec<String> {
 
 /// Runs the plan, if this program was started to be killed.
 #[test]
-fn victim() {
+fn comparison_to_be_killed() {
     let Some(directory) = std::env::var_os(VARIABLE) else { return };
     let interrupt = Interrupt::on_signals().unwrap();
     let outcome = run(PLAN, Path::new(&directory), &TestHost, interrupt, &mut Silent);
@@ -114,7 +114,7 @@ impl Drop for Victim {
 /// then stopped, so that everything remains mounted until it is killed or continued.
 fn start(directory: &Path) -> Victim {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "leaks::victim"])
+        .args(["--exact", "leaks::comparison_to_be_killed"])
         .env(VARIABLE, directory)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -104,8 +104,8 @@ fn found(directory: &Path, name: &str) -> Result<Value, String> {
 
 /// On XFS, `st_blksize` is always 4096, so it does not show the block size.
 #[test]
-fn blocks_of_xfs_are_not_what_stat_says() {
-    if !can_mount("blocks_of_xfs_are_not_what_stat_says") {
+fn xfs_block_size_differs_from_st_blksize() {
+    if !can_mount("xfs_block_size_differs_from_st_blksize") {
         return;
     }
     let xfs = Made::new(Kind::Xfs, &["-b", "size=1024"]);
@@ -115,8 +115,8 @@ fn blocks_of_xfs_are_not_what_stat_says() {
 
 /// Btrfs chooses its read-ahead itself, independent of the setting of its device.
 #[test]
-fn read_ahead_of_btrfs_is_its_own() {
-    if !can_mount("read_ahead_of_btrfs_is_its_own") {
+fn btrfs_read_ahead_is_independent_of_its_device() {
+    if !can_mount("btrfs_read_ahead_is_independent_of_its_device") {
         return;
     }
     let btrfs = Made::new(Kind::Btrfs, &[]);
@@ -133,8 +133,8 @@ fn read_ahead_of_btrfs_is_its_own() {
 /// Checks that the prober can query which pages are cached without reading them in. A read with
 /// RWF_NOWAIT is not such a query, because it starts read-ahead.
 #[test]
-fn looking_at_the_cache_does_not_change_it() {
-    if !can_mount("looking_at_the_cache_does_not_change_it") {
+fn querying_cached_pages_starts_no_read_ahead() {
+    if !can_mount("querying_cached_pages_starts_no_read_ahead") {
         return;
     }
     const LENGTH: u64 = 1 << 20;
@@ -161,8 +161,8 @@ fn looking_at_the_cache_does_not_change_it() {
 /// mincore(2) reports all pages as resident if a process may only read a file. The prober therefore
 /// examines only its own files.
 #[test]
-fn residency_of_foreign_files_is_no_evidence() {
-    if !can_mount("residency_of_foreign_files_is_no_evidence") {
+fn mincore_reports_all_pages_of_foreign_files_as_resident() {
+    if !can_mount("mincore_reports_all_pages_of_foreign_files_as_resident") {
         return;
     }
     // The file must be on a disk, because all pages of a file on tmpfs are resident. The other user

@@ -78,7 +78,7 @@ fn p90(sample: &Sample) -> Duration {
 /// quarter of all requests. A closed loop makes no requests meanwhile, so only one of two thousand
 /// requests is slow.
 #[test]
-fn a_stall_is_seen_by_planned_arrivals_and_hidden_by_a_closed_loop() {
+fn stall_shows_in_open_loop_latencies_but_not_in_a_closed_loop() {
     let keys = "operations = 2000\nreads = 100\n";
     let memory = "in_process = \"mem:\"";
     for arrivals in ["even", "poisson"] {

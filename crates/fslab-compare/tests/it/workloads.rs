@@ -288,7 +288,7 @@ fn planted_wrong_data_and_names_are_found() {
         "stream",
         "together",
     ];
-    assert_eq!(failed("flips", "differ from those written"), writers, "{:?}", outcome.notes);
+    assert_eq!(failed("flips", "differs from the written data"), writers, "{:?}", outcome.notes);
     let sized = ["file-append", "file-attributes", "lookup"];
     assert_eq!(failed("grows", "expected"), sized, "{:?}", outcome.notes);
     assert!(failed("keeps", "names listed").contains(&"names".to_owned()), "{:?}", outcome.notes);
@@ -314,7 +314,7 @@ fn planted_wrong_results_of_programs_are_found() {
         let found = outcome.notes.iter().find(|note| note.workload.as_deref() == Some(workload));
         found.map(|note| (note.kind, note.text.as_str())).unwrap()
     };
-    assert!(note("tool").1.contains("differ from those written"), "{:?}", note("tool"));
+    assert!(note("tool").1.contains("differs from the written data"), "{:?}", note("tool"));
     assert!(note("compile").1.contains("output of program_0"), "{:?}", note("compile"));
     assert!(note("command").1.contains("told"), "{:?}", note("command"));
     assert_eq!(note("missing").0, NoteKind::LeftOut);

@@ -37,8 +37,8 @@ impl KeptChanges {
     /// Invalidates all records. No daemon can take over until a complete set of records fits again.
     pub(super) fn give_up(&mut self) {
         tracing::warn!(
-            "too many changes of this file system are not on the device yet; until they are \
-             written, no other daemon could continue after this one"
+            "too many changes of this file system are not yet on the device; until they are \
+             written, no other daemon can take over this mount"
         );
         self.halves.end();
         self.is_due = true;

@@ -110,8 +110,8 @@ fn detected_index_damage_leaves_the_image_unclean() {
 /// As in the kernel, the first change drops the index, because the new names may overwrite index
 /// blocks.
 #[test]
-fn a_directory_with_a_bad_index_root_that_changes_is_a_linear_one() {
-    const TEST: &str = "a_directory_with_a_bad_index_root_that_changes_is_a_linear_one";
+fn changed_directory_with_a_bad_index_root_becomes_linear() {
+    const TEST: &str = "changed_directory_with_a_bad_index_root_becomes_linear";
     if !has_e2fsprogs() {
         return;
     }

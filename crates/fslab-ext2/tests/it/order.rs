@@ -106,7 +106,7 @@ fn in_all_states(
 
 /// During mass deletion, leaves are merged constantly and gaps are filled from the directory's end.
 #[test]
-fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
+fn mass_deletion_needs_no_flush_and_keeps_the_other_names() {
     const NAMES: u32 = 3000;
     const BYTES: u64 = 8 << 20;
     if !has("e2fsck") {
@@ -148,7 +148,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
 /// Leaves are split, merged and moved from the directory's end into gaps, all between two flushes.
 /// The remaining names must exist after every power cut.
 #[test]
-fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
+fn power_cut_after_leaf_splits_and_merges_loses_no_name() {
     const KEPT: u32 = 900;
     const PASSING: u32 = 1800;
     const BYTES: u64 = 8 << 20;
@@ -189,7 +189,7 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
 
 /// Names are moved between blocks, and other names are put into the freed space.
 #[test]
-fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
+fn moved_name_exists_in_at_least_one_place_after_a_power_cut() {
     const FILES: usize = 120;
     const MOVES: usize = 100;
     const BYTES: u64 = 4 << 20;
@@ -226,7 +226,7 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
 /// moved to the directory's beginning, all between two flushes. A last block that had received
 /// names must also be written at its old position when it is moved.
 #[test]
-fn moved_names_outlive_the_joining_of_their_leaves() {
+fn moved_names_survive_power_cuts_while_leaves_are_merged() {
     const KEPT: usize = 400;
     const PASSING: usize = 700;
     const MOVES: usize = 10;
@@ -306,7 +306,7 @@ fn no_name_is_on_the_device_before_its_inode() {
 /// file can be reused. The blocks mapped until then reach the device before the new size. e2fsck
 /// corrects the size.
 #[test]
-fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
+fn bytes_of_a_removed_file_never_appear_after_a_power_cut() {
     const BYTES: u64 = 2 << 20;
     const KEPT: usize = 20 * BLOCK;
     const ADDED: usize = 64 * BLOCK;

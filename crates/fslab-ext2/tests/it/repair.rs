@@ -60,7 +60,7 @@ fn image_with_orphans_is_repaired_and_can_be_resized() {
 
 /// The image has no problem other than the missing clean mark.
 #[test]
-fn repair_cleans_an_image_that_was_only_not_unmounted() {
+fn repair_marks_an_undamaged_unclean_image_clean() {
     let image = Image::new(8 << 20, &options(1024));
     image.device().write_at(STATE, &[0, 0]).unwrap();
     let report = image.report();

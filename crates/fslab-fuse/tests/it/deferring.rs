@@ -108,10 +108,10 @@ fn serving_threads() -> usize {
 }
 
 #[test]
-fn waiting_programs_need_no_threads_and_hold_up_nobody() {
+fn waiting_programs_need_no_threads_and_block_no_other_program() {
     let tape = Arc::new(Tape::default());
     let shared: Arc<dyn FileSystem> = tape.clone();
-    let test = "deferring::waiting_programs_need_no_threads_and_hold_up_nobody";
+    let test = "deferring::waiting_programs_need_no_threads_and_block_no_other_program";
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
     let count = number("FSLAB_TIER_READERS").unwrap_or(READERS);
     for number in 0..count {

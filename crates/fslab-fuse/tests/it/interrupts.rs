@@ -85,11 +85,11 @@ fn start_reading(path: &Path) -> Child {
 /// Readers may have to wait for hours. So even if more readers wait than the mount has threads,
 /// other requests and signals must be served.
 #[test]
-fn waiting_requests_block_neither_others_nor_signals() {
+fn waiting_requests_do_not_block_other_requests_or_signals() {
     const READERS: usize = 6;
     let waiting = Arc::new(Waiting::default());
     let shared: Arc<dyn FileSystem> = waiting.clone();
-    let test = "interrupts::waiting_requests_block_neither_others_nor_signals";
+    let test = "interrupts::waiting_requests_do_not_block_other_requests_or_signals";
     let options = MountOptions { threads: Some(2), ..MountOptions::default() };
     let Some(mounted) = Mounted::new(test, shared, &options) else { return };
     let path = |number: usize| mounted.path().join(number.to_string());

@@ -110,11 +110,11 @@ impl FileSystem for Slow {
 
 /// A mount usually has one reader thread, which must not limit it to one request at a time.
 #[test]
-fn slow_requests_do_not_hold_up_others() {
+fn slow_requests_do_not_block_other_requests() {
     const SLOW: usize = 5;
     let ((begun, has_begun), (go_on, let_go)) = (sync_channel(SLOW), sync_channel(SLOW));
     let shared = Arc::new(Slow::new(begun, let_go));
-    let test = "misbehaviour::slow_requests_do_not_hold_up_others";
+    let test = "misbehaviour::slow_requests_do_not_block_other_requests";
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
     std::thread::scope(|scope| {
         for number in 0..SLOW {

@@ -278,7 +278,7 @@ fn a_program_can_be_replaced_while_it_runs() {
 }
 
 #[test]
-fn a_wrong_script_is_refused_with_its_line() {
+fn invalid_script_is_refused_with_the_line_number() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("faults");
     std::fs::write(&script, "# a comment\n\nread error EIOO\n").unwrap();

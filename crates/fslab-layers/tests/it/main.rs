@@ -45,7 +45,7 @@ fn stack_named_in_the_environment_conforms() {
 }
 
 #[test]
-fn a_high_stack_conforms() {
+fn stack_of_many_layers_conforms() {
     let scratch = TempDir::new().unwrap();
     let trace = scratch.path().join("trace");
     let trace = trace.display();

@@ -104,7 +104,7 @@ impl FileSystem for Panics {
 }
 
 #[test]
-fn an_operation_that_panicked_is_not_in_flight_for_ever() {
+fn panicked_operation_is_no_longer_in_flight() {
     let context = StackContext::default();
     let stats = LayerChoice::parse("stats", &[]).unwrap();
     let file_system = stats.build_in(Arc::new(Panics(MemFs::default())), &context).unwrap();

@@ -120,7 +120,7 @@ fn cause_of_a_difference_is_named_if_the_times_of_the_thread_prove_it() {
     };
     let [None, Some(cause), None] = &causes(&records)[..] else { panic!("a cause for one row") };
     let expected = "because the workload waited longer for a daemon, a device or a lock \
-                    (with the baseline's time for this: 1.00\u{d7} [";
+                    (if this time were that of the baseline, the ratio would be 1.00\u{d7} [";
     assert!(cause.starts_with(expected), "{cause}");
     let page = fslab_report::html(&Report::new(&records)).unwrap();
     assert!(page.contains("\u{d7} as long, because the workload waited longer"));

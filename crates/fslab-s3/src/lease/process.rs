@@ -103,7 +103,7 @@ mod tests {
         assert!(has_ended(&of_child));
         assert!(
             has_ended(&format!("{place}:{}:0", std::process::id())),
-            "its number was given away"
+            "another process has its process number now"
         );
         for unknown in ["", "x", "other:1:2:3", ":::", "x:y"] {
             assert!(!has_ended(unknown), "{unknown}");

@@ -97,9 +97,10 @@ impl Server {
         ports: u16,
         arguments: impl Fn(&Path, u16) -> io::Result<Vec<String>>,
     ) -> io::Result<Self> {
-        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not there"));
+        let missing =
+            || io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed"));
         let program = super::program(name).ok_or_else(missing)?;
-        let mut last = io::Error::other("no start was tried");
+        let mut last = io::Error::other("the server was not started");
         for _ in 0..STARTS {
             let folder = tempfile::tempdir()?;
             let base = free_ports(ports)?;

@@ -278,7 +278,7 @@ fn replaced_object_stays_until_the_new_one_was_read_back() {
 
 /// Uploads of other programs are kept, and so are uploads whose keys are not fslab's.
 #[test]
-fn only_own_unfinished_uploads_are_dropped_at_the_next_start() {
+fn next_start_aborts_only_unfinished_uploads_of_the_archive() {
     let world = World::new();
     let archive = world.open();
     let mut upload = archive.begin(files(1)).unwrap();

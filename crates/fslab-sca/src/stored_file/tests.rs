@@ -67,7 +67,7 @@ fn staged_chunks_of_several_files_take_bounded_memory() {
 
 /// A seek table that is older than the last frame would direct tools to the wrong bytes.
 #[test]
-fn seek_table_of_a_file_that_was_changed_meanwhile_is_not_appended() {
+fn seek_table_is_not_appended_after_a_concurrent_change() {
     for is_changed in [false, true] {
         let (file, lower, settings) = new_file();
         let request = Request::default();

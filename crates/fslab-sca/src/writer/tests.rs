@@ -9,7 +9,7 @@ use crate::testing::logs::{CHUNK, Refusing, file_in, identity, put};
 
 /// Readers see a change even if the checkpoint that it makes due can't be written.
 #[test]
-fn a_change_takes_effect_whose_checkpoint_can_not_be_written() {
+fn change_takes_effect_even_if_its_checkpoint_cannot_be_written() {
     let fs = Arc::new(Refusing::default());
     let lower = file_in(fs.clone());
     let (request, settings) = (Request::default(), options::of_tools().unwrap());

@@ -17,8 +17,8 @@ type Case = (&'static str, fn(&dyn Archive) -> Checked);
 const CASES: &[Case] = &[
     ("container_is_invisible_until_it_is_finished", is_invisible_until_finished),
     ("reads_end_with_the_container", reads_end_with_the_container),
-    ("empty_container_is_one", empty_container_is_one),
-    ("kinds_are_kept_apart", kinds_are_kept_apart),
+    ("empty_container_exists", empty_container_exists),
+    ("kinds_are_separate", kinds_are_separate),
     ("missing_container_is_not_found", missing_is_not_found),
     ("each_container_is_listed_once", each_is_listed_once),
     ("container_can_be_replaced", can_be_replaced),
@@ -115,7 +115,7 @@ fn reads_end_with_the_container(archive: &dyn Archive) -> Checked {
     archive.delete(files(1))
 }
 
-fn empty_container_is_one(archive: &dyn Archive) -> Checked {
+fn empty_container_exists(archive: &dyn Archive) -> Checked {
     write(archive, files(1), b"")?;
     promise(archive.length(files(1))? == 0, "the length of an empty container is not 0")?;
     promise(archive.read(files(1), 0, &mut [0; 5])? == 0, "an empty container has bytes")?;
@@ -124,7 +124,7 @@ fn empty_container_is_one(archive: &dyn Archive) -> Checked {
     archive.delete(files(1))
 }
 
-fn kinds_are_kept_apart(archive: &dyn Archive) -> Checked {
+fn kinds_are_separate(archive: &dyn Archive) -> Checked {
     let tree = (ContainerKind::Tree, Id([1; 16]));
     write(archive, files(1), b"files")?;
     write(archive, tree, b"tree")?;

@@ -629,7 +629,10 @@ mod tests {
                 places.extend(fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()));
             }
         }
-        assert_eq!(seen, 10, "root, settings, lease, three directories, one of two digits, three");
+        assert_eq!(
+            seen, 10,
+            "root, settings, lease, three directories, one two-digit directory, three files"
+        );
     }
 
     #[test]
@@ -651,10 +654,13 @@ mod tests {
         assert!(again.unwrap_err().to_string().contains("is already an archive"));
         drop(archive);
         let readers = [read().unwrap(), read().unwrap()];
-        assert!(DirectoryArchive::open(&root, Id([2; 16])).is_err(), "it is being read");
+        assert!(
+            DirectoryArchive::open(&root, Id([2; 16])).is_err(),
+            "a directory that is open for reading can't be opened for writing"
+        );
         drop(readers);
         fs::remove_file(root.join(LEASE)).unwrap();
-        assert!(read().is_ok(), "nothing is made to read");
+        assert!(read().is_ok(), "opening for reading creates no files");
         assert!(!root.join(LEASE).exists());
     }
 
@@ -685,7 +691,7 @@ mod tests {
             }
             assert_eq!(archive.length((kind, container)).unwrap(), 0);
             let together = DirectoryArchive::open_to_read(&root, owner);
-            assert!(together.is_ok(), "others read beside");
+            assert!(together.is_ok(), "several processes may read at the same time");
         }
         DirectoryArchive::take_over(&root, owner, &writer(2)).unwrap();
         let archive = DirectoryArchive::open_for(&root, owner, Some(&writer(2))).unwrap();

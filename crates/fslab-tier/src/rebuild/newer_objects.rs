@@ -305,6 +305,6 @@ mod tests {
             Err(Error::Interrupted)
         };
         assert!(in_parts(&archive, 4, &mut fail).is_err());
-        assert_eq!(calls, 1, "nothing is looked at behind a failure");
+        assert_eq!(calls, 1, "no further objects are visited after a failure");
     }
 }

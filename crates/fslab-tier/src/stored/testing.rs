@@ -90,7 +90,10 @@ fn check_encrypted(bytes: &[u8]) -> usize {
     for number in &believed {
         let start = HEAD_BYTES + number * SEALED_BYTES;
         let end = bytes.len().min(start + SEALED_BYTES);
-        assert!(again.get(start..end) == bytes.get(start..end), "chunk {number} is believed");
+        assert!(
+            again.get(start..end) == bytes.get(start..end),
+            "chunk {number} is accepted although it is forged"
+        );
     }
     believed.len()
 }

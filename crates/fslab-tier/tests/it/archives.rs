@@ -85,7 +85,10 @@ fn copies_fail_over_from_a_full_or_damaging_archive() {
     first.flips.store(false, Ordering::SeqCst);
     [&first, &second].iter().for_each(|faults| faults.full.store(true, Ordering::SeqCst));
     let error = archive("nowhere").unwrap_err().to_string();
-    assert!(error.starts_with("archive a1, object "), "the last that was asked: {error}");
+    assert!(
+        error.starts_with("archive a1, object "),
+        "the error is that of the last archive tried: {error}"
+    );
     assert_eq!(containers(), [1, 3]);
 }
 
@@ -189,7 +192,7 @@ fn old_versions_expire_after_their_retention_time() {
 }
 
 #[test]
-fn an_object_that_a_file_names_never_expires() {
+fn object_that_a_file_refers_to_never_expires() {
     let bench = Bench::new();
     let client = bench.client();
     let data = noise(26, MIB);

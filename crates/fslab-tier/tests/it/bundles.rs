@@ -292,7 +292,11 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     assert_eq!(place_of(&bench, 8).container, place_of(&bench, 9).container);
     for archive in &bench.archives {
         assert!(archive.length((ContainerKind::Files, old)).is_err());
-        assert_eq!(archive.containers(), 7 + 1 + 1, "seven alone, a bundle, and the tree");
+        assert_eq!(
+            archive.containers(),
+            7 + 1 + 1,
+            "seven single files, a bundle, and the archived tree"
+        );
     }
     assert!(open.read(0, 5 * KIB as usize).unwrap() == contents(8));
     open.close().unwrap();

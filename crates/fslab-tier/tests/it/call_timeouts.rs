@@ -131,7 +131,7 @@ fn small_file_is_read_in_one_call() {
     bench.archive(ino, "file").unwrap();
     assert_eq!(reads(), 1, "it is read back");
     bench.release(ino, "file").unwrap();
-    assert_eq!(reads(), 2, "it is there yet");
+    assert_eq!(reads(), 2, "the release checks that the copy still exists");
     assert!(client.contents(ino).unwrap() == data);
     assert_eq!(reads(), 3);
 }

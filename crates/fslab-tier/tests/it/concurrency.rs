@@ -142,7 +142,7 @@ fn scan_during_a_repack_records_no_object_as_unneeded() {
             expired
         }));
         let waited = is_done.recv_timeout(Duration::from_millis(500));
-        assert!(waited.is_err(), "it moved what the scan had seen");
+        assert!(waited.is_err(), "the repack did not wait for the running scan");
     });
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
     let repacking = repacking.lock().take().unwrap();
@@ -291,7 +291,7 @@ fn file_removed_during_a_repack_is_recorded_as_removed() {
 }
 
 #[test]
-fn tree_archived_beside_pending_objects_is_the_newest() {
+fn tree_archived_during_an_upload_is_the_newest() {
     let bench = Bench::new();
     bench.offline(&bench.client(), "file", &noise(61, MIB));
     let request = own_request();

@@ -72,7 +72,7 @@ fn objects_of_a_moved_tree_are_kept_after_losing_the_catalogue() {
 
 /// The xattr on the file, not the catalogue, determines which object the file needs.
 #[test]
-fn object_named_by_a_stub_stays_whatever_the_catalogue_says() {
+fn object_of_a_stub_is_kept_even_if_the_catalogue_is_wrong() {
     use fslab_tier::catalogue::{ObjectRow, ObjectState};
     let bench = moved_tree();
     let mut rows = Vec::new();

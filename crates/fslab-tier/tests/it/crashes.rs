@@ -128,8 +128,8 @@ fn planted_bugs_are_caught() {
         }
     }
     for (archives, bug) in [
-        (Archives::Leak, "archives keep what nobody needs"),
-        (Archives::Hasten, "files name a bundle before it is durable"),
+        (Archives::Leak, "archives keep unneeded containers"),
+        (Archives::Hasten, "files refer to a bundle before it is durable"),
     ] {
         let case = |script| Case { archives, ..Case::planted(PLANTED_SEED + script) };
         if !(0..ROUNDS).any(|script| explore(&case(script), None).is_err()) {
@@ -420,8 +420,8 @@ fn is_allowed(
     let file = found.iter().find(|file| file.name == name);
     let (file, id) = match (file, candidate) {
         (None, None) => return Ok(()),
-        (None, Some(id)) => return Err(format!("{name}, file {id}, is not there")),
-        (Some(_), None) => return Err(format!("{name} is there again")),
+        (None, Some(id)) => return Err(format!("{name}, file {id}, is missing")),
+        (Some(_), None) => return Err(format!("{name} reappeared")),
         (Some(file), Some(id)) => (file, id),
     };
     let versions = diary.versions(id, state.point);

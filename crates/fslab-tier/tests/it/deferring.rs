@@ -242,7 +242,7 @@ fn end_of_the_tier_fails_deferred_reads() {
 }
 
 #[test]
-fn refused_offer_waits_on_the_thread() {
+fn request_that_cannot_be_deferred_blocks_its_thread() {
     let stalled = Stalled::simple();
     stalled.sender.refuses.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -258,7 +258,7 @@ fn refused_offer_waits_on_the_thread() {
 /// A layer above the tier forwards requests, but can't perform a deferred one again. So the tier
 /// must not defer requests below another layer.
 #[test]
-fn tier_below_another_layer_takes_no_offer() {
+fn tier_below_another_layer_defers_no_requests() {
     let settings = Settings { ahead: 0, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings, 1);
     let data = noise(7, MIB);

@@ -323,7 +323,7 @@ impl FileSystem for Unsure {
 /// The residency of a rewritten file is changed in several steps. If any of the steps fails, no
 /// archived bytes return to the file.
 #[test]
-fn rewritten_file_stays_though_its_xattr_cannot_be_written() {
+fn rewritten_file_is_kept_if_its_xattr_cannot_be_written() {
     for call in 1..5 {
         let lower = Arc::new(Unsure::default());
         let mut bench = Bench::over(Arc::clone(&lower) as Arc<dyn FileSystem>);

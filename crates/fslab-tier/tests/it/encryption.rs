@@ -123,14 +123,17 @@ fn each_chunk_is_repaired_from_an_intact_copy() {
     bench.archives[1].damage_at(container, in_chunk(2));
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!(scrubbed.damaged, Vec::<String>::new());
-    assert_eq!(scrubbed.repaired, 2, "with one file of a chunk, the others are whole again");
+    assert_eq!(
+        scrubbed.repaired, 2,
+        "repairing one file of a chunk also repairs the other files in it"
+    );
     assert_eq!(tier.scrub(&own_request()).unwrap().repaired, 0);
 }
 
 /// A damaged head makes the whole container unreadable. It is repaired except for the parts that
 /// the other copy lacks.
 #[test]
-fn part_lost_in_both_archives_costs_no_other_part() {
+fn parts_intact_in_one_archive_are_repaired_although_others_are_lost() {
     let (bench, tier, fs) = bench();
     let container = large_bundle(&bench, &tier, &*fs);
     bench.archives[0].damage_at(container, 30);

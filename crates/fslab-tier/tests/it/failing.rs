@@ -325,17 +325,17 @@ fn nothing_is_wrong(errno: Errno, usual: &[Then]) {
 }
 
 #[test]
-fn a_disk_below_that_is_full_at_any_call_loses_nothing() {
+fn no_data_is_lost_if_the_lower_disk_is_full_at_any_call() {
     nothing_is_wrong(Errno::NOSPC, &[Then::Heals, Then::Stays]);
 }
 
 #[test]
-fn a_quota_below_that_is_used_up_at_any_call_loses_nothing() {
+fn no_data_is_lost_if_the_quota_is_exhausted_at_any_call() {
     nothing_is_wrong(Errno::DQUOT, &[Then::Stays]);
 }
 
 #[test]
-fn a_disk_below_that_fails_at_any_call_loses_nothing() {
+fn no_data_is_lost_if_the_lower_disk_fails_at_any_call() {
     nothing_is_wrong(Errno::IO, &[Then::Ends]);
 }
 

@@ -75,8 +75,8 @@ fn has_user_xattrs(path: &Path) -> bool {
 }
 
 #[test]
-fn stubs_on_other_devices_stay_usable_however_these_are_met() {
-    const TEST: &str = "stubs_on_other_devices_stay_usable_however_these_are_met";
+fn stubs_on_other_devices_are_usable_in_any_order_of_lookups() {
+    const TEST: &str = "stubs_on_other_devices_are_usable_in_any_order_of_lookups";
     if !rustix::process::geteuid().is_root() {
         return skip(TEST, "not root");
     }

@@ -194,7 +194,7 @@ fn missing_copies_are_made_from_archive_to_archive() {
     assert_eq!(tier.scrub(&own_request()).unwrap(), Scrubbed { copies: 8, ..Scrubbed::default() });
     let recalled = tier.counts().into_iter().find(|(name, ..)| *name == "tier_recalled_bytes");
     assert!(recalled.is_none_or(|(.., bytes)| bytes == 0));
-    assert!(bench.offline_blocks(ino) == [0, 1, 2], "nothing came back");
+    assert!(bench.offline_blocks(ino) == [0, 1, 2], "no block was recalled");
     let copies = |ino| {
         let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
         known.version.copies

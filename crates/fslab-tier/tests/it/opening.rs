@@ -220,7 +220,7 @@ fn recalled_file_stays_as_long_as_the_policy_says() {
 
 /// Tools such as `rsync --times` set an old time on a file that they have just written.
 #[test]
-fn a_time_that_was_set_back_does_not_hide_a_write() {
+fn write_is_detected_if_the_time_is_then_set_back() {
     let bench = Bench::new();
     let ino = archived(&bench, LONG_AGO);
     bench.dates.0.fetch_add(3600, Ordering::SeqCst);

@@ -154,7 +154,11 @@ fn archived_files_are_released_first_least_recently_used_first() {
     assert_eq!(lower.freed(), []);
     assert_eq!(figures(&bench, &policy(&rules, false), GONE), expected);
     let expected: Vec<_> = files.iter().take(3).map(|(_, ino)| (*ino, 5)).collect();
-    assert_eq!(*lower.freed.lock(), expected, "no container was added before they went");
+    assert_eq!(
+        *lower.freed.lock(),
+        expected,
+        "the files were released before any container was added"
+    );
     assert_eq!(bench.archives[0].containers(), 9);
 }
 

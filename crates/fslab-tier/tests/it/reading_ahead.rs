@@ -27,7 +27,7 @@ fn asked(bench: &Bench) -> u64 {
 fn settle(bench: &Bench) {
     let until = Instant::now() + Duration::from_secs(60);
     while !told(bench, &Command::Queue).is_empty() {
-        assert!(Instant::now() < until, "recalls go on and on");
+        assert!(Instant::now() < until, "recalls do not end");
         std::thread::yield_now();
     }
 }

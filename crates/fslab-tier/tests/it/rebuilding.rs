@@ -132,7 +132,7 @@ fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
 /// Anybody who can write to an unencrypted archive could plant set-id bits, capabilities or devices
 /// for the next rebuild.
 #[test]
-fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
+fn rebuild_omits_privileges_recorded_in_an_unencrypted_archive() {
     const DEVICE: u32 = 0x0103;
     let bench = Bench::new();
     let client = bench.client();

@@ -117,7 +117,7 @@ fn tree_is_rebuilt_as_it_was_at_a_given_time() {
     };
     let (then, earlier) = made(Some(time));
     found(&then, &[("behind", 4), ("changed", 1), ("removed", 2)]);
-    assert_eq!(earlier, 3, "what is younger can come back");
+    assert_eq!(earlier, 3, "versions newer than the archived tree can be restored");
     let (now, _) = made(None);
     found(&now, &[("behind", 4), ("changed", 5), ("new", 6)]);
     // A later version is not part of the state at that time.

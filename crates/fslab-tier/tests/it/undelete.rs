@@ -191,7 +191,7 @@ fn emptied_directory_is_undeleted_in_its_last_state() {
         assert!(!told.iter().any(|event| matches!(event, Event::Problem { .. })), "{told:?}");
         told
     };
-    assert_eq!(told().len(), 3, "two files, and that they are two");
+    assert_eq!(told().len(), 3, "two files, and their number");
     assert!(read_below(&client, directory, "twice") == contents(2));
     let deep = client.lookup(directory, "deep").unwrap().ino;
     assert!(read_below(&client, deep, "file") == contents(4));

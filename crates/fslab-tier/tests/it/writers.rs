@@ -366,7 +366,7 @@ fn tree_that_lost_its_home_or_catalogue_needs_no_take_over() {
 /// A tree whose root does not accept xattrs can't record itself as the writer of its archive. A
 /// tree that is rebuilt from this archive may then only read it.
 #[test]
-fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
+fn archive_without_a_writer_record_is_read_only_for_a_rebuilt_tree() {
     let (world, first) = World::new();
     let forget = || fs::remove_file(world.path("archive/writer.toml")).unwrap();
     forget();

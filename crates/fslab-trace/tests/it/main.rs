@@ -101,7 +101,7 @@ fn long_traces_are_split_into_segments() {
     fs::remove_file(second).unwrap();
     let mut reader = Reader::open(scratch.path()).unwrap();
     assert_eq!(reader.by_ref().count(), ROWS_MAX + 7);
-    assert_eq!(reader.missing(), ROWS_MAX as u64, "the gap is told");
+    assert_eq!(reader.missing(), ROWS_MAX as u64, "the gap is reported");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn damaged_segments_are_errors() {
         fs::write(&path, &damaged).unwrap();
         errors += u64::from(Reader::open(&path).unwrap().any(|record| record.is_err()));
     }
-    assert!(errors > 500, "only {errors} damages were seen");
+    assert!(errors > 500, "only {errors} damaged bytes caused an error");
     for length in [0, 4, 11, 12, whole.len() / 2, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
         assert!(Reader::open(&path).unwrap().next().unwrap().is_err(), "cut to {length}");

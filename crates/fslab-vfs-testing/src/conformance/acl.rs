@@ -23,7 +23,7 @@ cases! { "acl":
     directory_inherits_both_lists, umask_is_not_applied_under_a_default_list,
     wanted_mode_restricts_the_inherited_list, plain_default_list_sets_the_mode,
     symlink_inherits_nothing, node_inherits, lists_are_listed,
-    list_without_a_mask_is_refused_where_ids_are_named,
+    acl_with_named_ids_needs_a_mask,
 }
 
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
@@ -130,7 +130,7 @@ fn malformed_lists_are_refused(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-fn list_without_a_mask_is_refused_where_ids_are_named(client: &Client<'_>, top: Ino) -> Outcome {
+fn acl_with_named_ids_needs_a_mask(client: &Client<'_>, top: Ino) -> Outcome {
     let ino = client.file(top, "file", b"")?;
     let entries =
         [(USER_OBJECT, 7, NO_ID), (USER, 6, 5), (GROUP_OBJECT, 5, NO_ID), (OTHER, 4, NO_ID)];

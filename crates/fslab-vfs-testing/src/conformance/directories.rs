@@ -12,8 +12,8 @@ cases! { "directories":
     new_directory_is_empty, dots_are_listed_once, listing_names_every_entry,
     listing_tells_kinds, listing_shows_inodes, full_directory_is_not_removed,
     file_is_not_removed_as_directory, removed_directory_is_gone, only_directories_are_opened,
-    thousands_of_entries_through_small_sinks, refused_entry_comes_again,
-    listing_starts_again_at_zero, listing_goes_on_in_another_handle,
+    thousands_of_entries_through_small_sinks, refused_entry_is_listed_again,
+    listing_starts_again_at_zero, listing_continues_in_another_handle,
     entries_that_stay_are_listed_once_under_removal,
     entries_that_stay_are_listed_once_under_creation, removing_while_listing_empties,
     renaming_while_listing_ends, new_entry_is_seen_after_a_rewind, deep_trees_work,
@@ -147,7 +147,7 @@ fn thousands_of_entries_through_small_sinks(client: &Client<'_>, top: Ino) -> Ou
     Ok(())
 }
 
-fn refused_entry_comes_again(client: &Client<'_>, top: Ino) -> Outcome {
+fn refused_entry_is_listed_again(client: &Client<'_>, top: Ino) -> Outcome {
     make_files(client, top, 5)?;
     let listing = client.opendir(top)?;
     ensure_eq!(listing.next(0, 0)?, vec![]);
@@ -166,7 +166,7 @@ fn listing_starts_again_at_zero(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-fn listing_goes_on_in_another_handle(client: &Client<'_>, top: Ino) -> Outcome {
+fn listing_continues_in_another_handle(client: &Client<'_>, top: Ino) -> Outcome {
     make_files(client, top, 50)?;
     let first = client.opendir(top)?.next(0, 20)?;
     let rest = client.opendir(top)?.next(first[19].next_offset, usize::MAX)?;

@@ -18,11 +18,11 @@ cases! { "holes":
     seeking_behind_the_end_is_refused, no_data_in_a_trailing_hole, empty_file_has_nothing_to_seek,
     unwritten_bytes_are_never_lost_to_a_hole, sparse_file_takes_little_space,
     punched_range_reads_as_zeros, punching_ignores_block_borders, punching_keeps_the_size,
-    punching_gives_space_back, punching_behind_the_end_changes_nothing,
+    punching_frees_space, punching_behind_the_end_changes_nothing,
     punching_without_keeping_the_size_is_refused, punched_range_is_a_hole,
     zeroed_range_reads_as_zeros, zeroing_can_extend, zeroing_can_keep_the_size,
     reserving_extends_with_zeros, reserving_can_keep_the_size, reserving_keeps_bytes,
-    reserved_space_behind_the_end_shows_nothing_stale, empty_range_is_refused,
+    reserved_space_past_the_end_reads_as_zeros, empty_range_is_refused,
     read_only_handle_does_not_reserve, range_behind_the_largest_offset_is_refused,
     unknown_mode_is_refused,
 }
@@ -151,7 +151,7 @@ fn punching_keeps_the_size(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-fn punching_gives_space_back(client: &Client<'_>, top: Ino) -> Outcome {
+fn punching_frees_space(client: &Client<'_>, top: Ino) -> Outcome {
     let file = sparse(client, top, &[0, 1, 2, 3, 4, 5, 6, 7], 8)?;
     file.fsync(false)?;
     let before = file.attr()?.blocks;
@@ -254,7 +254,7 @@ fn reserving_keeps_bytes(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-fn reserved_space_behind_the_end_shows_nothing_stale(client: &Client<'_>, top: Ino) -> Outcome {
+fn reserved_space_past_the_end_reads_as_zeros(client: &Client<'_>, top: Ino) -> Outcome {
     let ino = client.file(top, "file", &pattern(1, 8 * UNIT as usize))?;
     let file = client.open(ino, OpenMode::READ_WRITE)?;
     file.truncate(10)?;

@@ -7,9 +7,9 @@ use super::check::{Outcome, refused};
 use crate::client::Client;
 
 cases! { "links":
-    names_share_one_inode, names_are_counted, one_name_can_go, name_can_be_in_another_directory,
-    directory_has_one_name, symlink_itself_is_linked, special_file_can_be_linked,
-    attributes_are_shared, bytes_are_shared, hundreds_of_names_work,
+    names_share_one_inode, names_are_counted, one_of_two_names_can_be_removed,
+    name_can_be_in_another_directory, directory_has_one_name, symlink_itself_is_linked,
+    special_file_can_be_linked, attributes_are_shared, bytes_are_shared, hundreds_of_names_work,
     file_without_names_gets_none, link_can_be_made_again,
 }
 
@@ -35,7 +35,7 @@ fn names_are_counted(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-fn one_name_can_go(client: &Client<'_>, top: Ino) -> Outcome {
+fn one_of_two_names_can_be_removed(client: &Client<'_>, top: Ino) -> Outcome {
     let ino = client.file(top, "one", b"data")?;
     client.link(ino, top, "two")?;
     client.unlink(top, "one")?;

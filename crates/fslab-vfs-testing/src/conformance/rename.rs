@@ -12,7 +12,7 @@ cases! { "rename":
     directory_does_not_replace_file, directory_replaces_empty_directory,
     directory_does_not_replace_a_full_one, directory_moves_with_its_contents,
     directory_moves_between_directories, name_moves_onto_itself,
-    names_of_one_inode_both_stay, directory_does_not_move_below_itself,
+    renaming_between_names_of_one_inode_keeps_both, directory_does_not_move_below_itself,
     directory_does_not_replace_its_ancestor, symlink_moves_itself, special_file_moves,
     free_name_is_taken_without_replacing, taken_name_is_not_replaced_on_request,
     files_are_exchanged, file_and_directory_are_exchanged, full_directories_are_exchanged,
@@ -141,7 +141,7 @@ fn name_moves_onto_itself(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(client.rename(top, "directory", top, "directory")?)
 }
 
-fn names_of_one_inode_both_stay(client: &Client<'_>, top: Ino) -> Outcome {
+fn renaming_between_names_of_one_inode_keeps_both(client: &Client<'_>, top: Ino) -> Outcome {
     let ino = client.file(top, "one", b"data")?;
     client.link(ino, top, "two")?;
     client.rename(top, "one", top, "two")?;

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_used_again_gets_another_ino() {
+    fn reused_lower_number_gets_another_ino() {
         let (old, new) = two_references();
         let inodes = table();
         let identity = Identity { device: 0, number: 77 };

@@ -254,7 +254,7 @@ impl Lower {
     pub fn forget(&self, ino: Ino, lookups: u64) {
         if let Some(left) = self.taken_over.as_ref().filter(|_| !self.inodes.knows(ino)) {
             // The inherited descriptor of the inode is no longer needed.
-            drop(left.lead_to(ino));
+            drop(left.descriptor_of(ino));
         }
         if self.inodes.forget(ino, lookups) {
             self.directories.remove(&ino);

@@ -46,7 +46,7 @@ impl Lower {
     /// Adds an inode by its number, for requests about inodes that were looked up through an
     /// earlier process. Counts no lookup.
     pub(super) fn adopt(&self, ino: Ino) -> Result<()> {
-        let left = self.taken_over.as_ref().and_then(|left| left.lead_to(ino));
+        let left = self.taken_over.as_ref().and_then(|left| left.descriptor_of(ino));
         if let Some(left) = left {
             return self.adopt_inherited(ino, left);
         }

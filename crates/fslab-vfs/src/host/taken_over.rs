@@ -26,8 +26,8 @@ impl TakenOver {
 
     /// Returns a descriptor of an inode on the root's device, regardless of the flags with which it
     /// was opened.
-    pub fn lead_to(&self, ino: Ino) -> Option<OwnedFd> {
-        self.inherited.lead_to(self.device, ino.0)
+    pub fn descriptor_of(&self, ino: Ino) -> Option<OwnedFd> {
+        self.inherited.descriptor_of(self.device, ino.0)
     }
 
     /// Returns a descriptor of an inode on the root's device that was opened with these flags.

@@ -404,7 +404,7 @@ fn survives(protocol: Protocol, with_sync: bool, order: Order) -> Result<usize, 
 }
 
 #[test]
-fn a_forgotten_fsync_is_caught_and_a_right_protocol_passes() {
+fn missing_fsync_is_caught_and_correct_protocol_passes() {
     for (name, protocol) in
         [("rename", replace_by_rename as Protocol), ("double write", double_write as Protocol)]
     {
@@ -454,7 +454,7 @@ fn device_survives(with_flush: bool) -> Result<usize, String> {
 }
 
 #[test]
-fn a_forgotten_flush_is_caught_and_a_right_one_passes() {
+fn missing_flush_is_caught_and_correct_protocol_passes() {
     assert!(device_survives(true).unwrap() > 20);
     let caught = device_survives(false).unwrap_err();
     assert!(caught.starts_with("torn record"), "{caught}");
@@ -462,7 +462,7 @@ fn a_forgotten_flush_is_caught_and_a_right_one_passes() {
 }
 
 #[test]
-fn a_device_keeps_what_was_flushed_and_reorders_the_rest() {
+fn crash_device_keeps_flushed_writes_and_reorders_others() {
     let device = CrashDevice::new(DEVICE_BYTES, 512).unwrap();
     device.write_at(0, &[1; 1024]).unwrap();
     device.flush().unwrap();

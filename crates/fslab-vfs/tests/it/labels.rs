@@ -72,7 +72,7 @@ fn labels_are_set_at_creation() {
 }
 
 #[test]
-fn a_file_that_can_not_be_labelled_is_not_made() {
+fn file_is_not_created_if_its_labels_cannot_be_set() {
     let name = Name::new(NAME.as_ref()).unwrap();
     for (subject, directory) in subjects() {
         // No file system supports attributes with this name.

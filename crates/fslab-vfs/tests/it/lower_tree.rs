@@ -47,8 +47,8 @@ fn descriptors_below(path: &Path) -> usize {
 /// Two file systems of one kind contain files with the same inode numbers; the host file system
 /// must show different numbers.
 #[test]
-fn a_file_system_mounted_below_is_served_beside_the_root() {
-    if !is_root("a_file_system_mounted_below_is_served_beside_the_root") {
+fn mount_inside_the_root_is_served_too() {
+    if !is_root("mount_inside_the_root_is_served_too") {
         return;
     }
     let scratch = scratch();

@@ -19,7 +19,7 @@ fn pages_free(memory: &MemFs) -> u64 {
 }
 
 #[test]
-fn full_file_system_takes_what_fits() {
+fn full_file_system_writes_what_fits() {
     let memory = small(4);
     let client = Client::new(&memory);
     let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::empty()).unwrap();

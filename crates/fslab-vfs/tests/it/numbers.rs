@@ -210,8 +210,8 @@ fn numbers_of_removed_files_are_stale() {
 }
 
 #[test]
-fn a_number_that_was_used_again_has_another_generation() {
-    for kind in kinds("a_number_that_was_used_again_has_another_generation") {
+fn reused_number_has_another_generation() {
+    for kind in kinds("reused_number_has_another_generation") {
         // Btrfs does not reuse inode numbers.
         if kind == Kind::Btrfs {
             continue;

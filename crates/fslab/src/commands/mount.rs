@@ -53,7 +53,7 @@ pub struct Args {
     /// Check options, layers and directories, without opening or mounting anything
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Do not print cautions about experimental layers
+    /// Do not print warnings about experimental layers
     #[arg(short, long)]
     quiet: bool,
     /// Ignore unknown mount options

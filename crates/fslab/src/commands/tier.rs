@@ -129,7 +129,7 @@ enum Action {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Free the local space of archived files
+    /// Free the disk space of archived files
     Release {
         #[command(flatten)]
         on: Paths,
@@ -139,7 +139,7 @@ enum Action {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Recall files from the archives, and wait until they are local
+    /// Recall files from the archives, and wait until they are resident
     Recall {
         #[command(flatten)]
         on: Paths,
@@ -154,10 +154,11 @@ enum Action {
     },
     /// Wait for running recalls of these files; start no recalls
     Wait(Paths),
-    /// Show which files are local, archived or offline
+    /// Show which files are resident, archived or offline
     ///
-    /// Each line begins with a letter: - for a file that is only local, c changed since it was
-    /// archived, a archived and local, p partly local, A offline (only in archives), ! damaged.
+    /// Each line begins with a letter: - for a file that was never archived, c changed since it was
+    /// archived, a archived and resident, p partly resident, A offline (only in archives), !
+    /// damaged.
     #[command(visible_alias = "ls")]
     State {
         #[command(flatten)]
@@ -175,7 +176,7 @@ enum Action {
     },
     /// Write a data set with a row for each file, for SQL engines
     Export(export::Export),
-    /// Show how many bytes are local, and how many are archived
+    /// Show how many bytes are resident, and how many are archived
     Du {
         #[command(flatten)]
         on: Paths,

@@ -80,7 +80,7 @@ fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
 
 /// If the names of both policies are swapped, the claims that compare the policies fail.
 #[test]
-fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
+fn swapped_policies_fail_the_claims_that_compare_them() {
     let place = TempDir::new().unwrap();
     let answer = simulated(&place, &["--fragment-size", "1024", "--clustering", "smart"]);
     let mut swapped = answer.clone();

@@ -132,7 +132,7 @@ fn mount_on_two_processors(place: &Place, layer: &str) {
 
 /// The memory is measured after many threads have worked and used their buffers.
 #[test]
-fn a_mount_at_rest_takes_little_memory() {
+fn idle_daemon_uses_little_memory() {
     require_mounting!();
     let place = Place::new();
     mount_on_two_processors(&place, "null:passthrough=off");

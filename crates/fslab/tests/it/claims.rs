@@ -274,7 +274,7 @@ fn tools_are_refused_while_a_tree_is_mounted_and_leave_no_lock_file() {
 }
 
 #[test]
-fn conversion_leaves_lock_files_alone() {
+fn conversion_does_not_convert_lock_files() {
     let place = Place::new();
     let lock = place.lower.join(LOCK);
     fs::write(&lock, "").unwrap();

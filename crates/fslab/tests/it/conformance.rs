@@ -17,7 +17,7 @@ use crate::tiering::Tiered;
 const WRITEBACK: &[Allowed<'static>] = &[
     ("attributes/data_takes_space", "space is taken when the kernel writes back"),
     ("holes/sparse_file_takes_little_space", "space is taken when the kernel writes back"),
-    ("holes/punching_gives_space_back", "space is taken when the kernel writes back"),
+    ("holes/punching_frees_space", "space is taken when the kernel writes back"),
     (
         "times/read_after_a_change_is_recorded",
         "the daemon does not see reads from the kernel's cache",
@@ -110,7 +110,7 @@ fn a_kept_sca_stack_conforms_while_daemons_are_killed() {
 /// Cases that the ext2 engine does not support.
 const IMAGE: &[Allowed<'static>] = &[
     ("holes/reserving_can_keep_the_size", RESERVED),
-    ("holes/reserved_space_behind_the_end_shows_nothing_stale", RESERVED),
+    ("holes/reserved_space_past_the_end_reads_as_zeros", RESERVED),
 ];
 const RESERVED: &str = "a checker can't distinguish blocks past the end of a file from damage";
 

@@ -316,7 +316,7 @@ fn a_mounted_image_conforms() {
         &make,
         &[
             ("holes/reserving_can_keep_the_size", reserved),
-            ("holes/reserved_space_behind_the_end_shows_nothing_stale", reserved),
+            ("holes/reserved_space_past_the_end_reads_as_zeros", reserved),
         ],
     );
     eprintln!("{report}");

@@ -28,7 +28,7 @@ fn small_place() -> (Place, Mount) {
 /// In every kind of mount, write or close reports a full disk, as docs/SEMANTICS.md promises in
 /// sections 2 and 4.
 #[test]
-fn a_full_disk_is_reported_and_earlier_data_stays() {
+fn full_disk_is_reported_and_earlier_data_is_kept() {
     require_mounting!();
     let stacks = [["-l", "null"], ["-l", "null:passthrough=off"], ["-l", "copy"]];
     for arguments in stacks.into_iter().chain([["-o", "writeback"]]) {

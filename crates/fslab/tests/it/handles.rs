@@ -200,7 +200,7 @@ fn file_handles_survive_dropped_kernel_caches_in_an_image() {
 /// After a file was removed and its inode number reused, the old handle must be stale. Only the
 /// generation in the handle shows that the file is another one.
 #[track_caller]
-fn later_file_is_not_taken_for_the_first(place: &Place) {
+fn handle_is_stale_after_its_inode_number_is_reused(place: &Place) {
     let path = |name: &str| place.point.join(name);
     fs::write(path("file"), "first").unwrap();
     let (handle, number) = (handle_of(&path("file")), fs::metadata(path("file")).unwrap().ino());
@@ -221,13 +221,15 @@ fn later_file_is_not_taken_for_the_first(place: &Place) {
 fn stale_handle_does_not_open_a_file_that_reuses_its_number() {
     require_mounting!();
     for kind in [Kind::Ext4, Kind::Xfs] {
-        later_file_is_not_taken_for_the_first(&Exported::new(kind, &["-l", "null"]).place);
+        handle_is_stale_after_its_inode_number_is_reused(
+            &Exported::new(kind, &["-l", "null"]).place,
+        );
     }
     let mut place = Place::in_memory();
     let image = ext2::image(&place, "32MiB");
     place.lower = format!("ext2:{}", image.display()).into();
     place.mount(&[]);
-    later_file_is_not_taken_for_the_first(&place);
+    handle_is_stale_after_its_inode_number_is_reused(&place);
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn programs_continue_after_a_daemon_is_killed() {
 /// Work of several kinds continues while daemons are killed. No program sees an error. No
 /// acknowledged operation is lost or performed twice.
 #[test]
-fn work_goes_on_while_daemons_are_killed() {
+fn work_continues_while_daemons_are_killed() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS).div_ceil(STACKS.len() as u64);
     let mut all = Resent::default();
@@ -254,7 +254,7 @@ impl AddAssign for Resent {
 /// Daemons are killed while they take over. They were not performing the requests that wait for
 /// them, so no request may fail.
 #[test]
-fn work_goes_on_while_daemons_are_killed_during_takeovers() {
+fn work_continues_while_daemons_are_killed_during_takeovers() {
     require_mounting!();
     for stack in [("null:passthrough=off", ""), ("zstd", ""), (EXT2, "")] {
         let place = place_for(stack);
@@ -267,7 +267,7 @@ fn work_goes_on_while_daemons_are_killed_during_takeovers() {
 }
 
 #[test]
-fn a_tier_goes_on_while_daemons_are_killed_during_takeovers() {
+fn tier_keeps_working_while_daemons_are_killed_during_takeovers() {
     require_mounting!();
     let tiered = Tiered::over(Some(Kind::Ext4));
     let log = mount_tier(&tiered);
@@ -351,7 +351,7 @@ pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
             log.sync_data().unwrap();
         }
     }
-    assert!(fs::read_to_string(path).unwrap() == expected, "lines are missing or there twice");
+    assert!(fs::read_to_string(path).unwrap() == expected, "lines are missing or occur twice");
     count
 }
 
@@ -460,7 +460,7 @@ fn seek_among_dirty_pages(path: &Path, is_over: &AtomicBool) -> u64 {
 /// A tier continues to work while daemons are killed and files are archived and recalled. Only a
 /// tier command that is running at a kill may fail.
 #[test]
-fn a_tier_goes_on_while_daemons_are_killed() {
+fn tier_keeps_working_while_daemons_are_killed() {
     require_mounting!();
     let tiered = Tiered::over(Some(Kind::Ext4));
     let log = mount_tier(&tiered);
@@ -513,7 +513,7 @@ fn archive_and_recall(path: &Path, bytes: &[u8], is_over: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn a_mount_whose_daemons_keep_dying_is_given_up() {
+fn no_daemon_is_started_after_repeated_deaths() {
     require_mounting!();
     let place = Place::on_disk();
     place.mount(&["-o", "keep=2", "-l", "null"]);
@@ -530,7 +530,7 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
 
 /// The next daemon uses the image that is open, even if another file now has its name.
 #[test]
-fn a_kept_image_is_taken_over_after_another_got_its_name() {
+fn next_daemon_uses_the_open_image_after_its_path_was_replaced() {
     require_mounting!();
     let place = place_for((EXT2, ""));
     mount_kept(&place, (EXT2, ""));

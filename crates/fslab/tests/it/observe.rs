@@ -343,7 +343,7 @@ fn waiting_trace_blocks_operations_while_its_disk_is_full() {
     });
     soon("operations wait", || measure(&stats(&place.point, 1), "waits") > 0);
     std::thread::sleep(Duration::from_millis(500));
-    assert!(!writer.is_finished(), "90 MiB went past a full disk");
+    assert!(!writer.is_finished(), "90 MiB of writes did not wait for space on the full disk");
     fs::remove_file(&ballast).unwrap();
     writer.join().unwrap();
     place.umount();

@@ -171,7 +171,7 @@ fn contents(tree: &BTreeMap<PathBuf, Found>, root: &Path) -> Vec<(PathBuf, u64, 
 }
 
 #[test]
-fn a_read_only_mount_leaves_an_untidy_tree_as_it_is() {
+fn read_only_mount_does_not_change_a_tree_that_needs_maintenance() {
     require_mounting!();
     let places = LAYERS.map(|layer| (layer, untidy(layer)));
     let before: Vec<_> = places.iter().map(|(_, place)| tree(&place.lower)).collect();
@@ -239,7 +239,7 @@ fn an_untidy_tree_on_a_read_only_file_system_can_be_read() {
 }
 
 #[test]
-fn a_read_only_mount_leaves_an_image_as_it_is() {
+fn read_only_mount_does_not_change_an_image() {
     require_mounting!();
     for layers in [&[][..], &["-l", "zstd:pack-after=1s"]] {
         let mut place = Place::new();

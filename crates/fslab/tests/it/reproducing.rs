@@ -96,13 +96,13 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     assert!(page.contains("<a href=\"names/report.html\">"), "the plan's own report is not linked");
     assert!(fs::read_to_string(place.path().join("index.html")).unwrap().contains("htree.html"));
     assert!(!told.contains("marked"), "{told}");
-    figures_of_what_failed_are_marked(&place);
+    figures_from_failed_runs_are_marked(&place);
 }
 
 /// Plants three errors: a target that failed after some samples, an aborted run, and unreadable
 /// samples of another plan. The figures from such runs must be marked, and the exit code must be 1.
 #[track_caller]
-fn figures_of_what_failed_are_marked(place: &TempDir) {
+fn figures_from_failed_runs_are_marked(place: &TempDir) {
     let samples = place.path().join("names/samples.jsonl");
     let text = fs::read_to_string(&samples).unwrap();
     let mut lines: Vec<&str> = text.lines().collect();

@@ -213,7 +213,7 @@ mapped.close()
 /// A program can map a file for writing, close the file, and still write to the mapping. A
 /// conversion must not touch such a file.
 #[test]
-fn a_file_that_is_mapped_for_writing_is_left_alone() {
+fn file_mapped_for_writing_is_not_converted() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let tree = scratch.path().join("tree");
     fs::create_dir(&tree).unwrap();
@@ -223,7 +223,7 @@ fn a_file_that_is_mapped_for_writing_is_left_alone() {
     let mut command = Command::new("python3");
     command.args(["-c", WRITES_TO_A_MAP]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut mapper) = command.spawn() else {
-        skip("a file that is mapped for writing is left alone", "no python3");
+        skip("file mapped for writing is not converted", "no python3");
         return;
     };
     let mut line = String::new();

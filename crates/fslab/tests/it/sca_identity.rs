@@ -226,7 +226,7 @@ fn ordinary_users_convert_their_own_trees() {
 }
 
 #[test]
-fn a_dry_run_of_decode_counts_the_files_that_decode_takes() {
+fn decode_dry_run_counts_the_files_that_decode_converts() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path().join("tree");
     fs::create_dir(&root).unwrap();

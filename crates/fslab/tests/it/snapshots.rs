@@ -111,7 +111,7 @@ fn section(command: &str, output: &str) -> String {
 const NAMES: &str = "\
 # Names and their options
 
-Everything that has a name, with its options and their defaults, as `fslab list SECTION` prints it.
+All named items with their options and defaults, as `fslab list SECTION` prints them.
 `fslab list NAME` prints only one entry.
 
 ";

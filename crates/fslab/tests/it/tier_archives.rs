@@ -256,7 +256,7 @@ fn rebuilt_tree_cannot_archive_before_it_takes_over_its_archive() {
 }
 
 #[test]
-fn init_with_more_archives_than_copies_says_where_files_go() {
+fn init_with_more_archives_than_copies_explains_which_are_used() {
     require_mounting!();
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();

@@ -116,7 +116,7 @@ fn released() -> Tiered {
 }
 
 #[test]
-fn closed_tree_is_opened_by_two_commands_without_fslab() {
+fn two_ordinary_commands_reopen_a_closed_tree() {
     require_mounting!();
     let tiered = released();
     let tree = tiered.tree();

@@ -142,7 +142,9 @@ struct Stopped(Pid);
 
 impl Stopped {
     fn serving(archive: &Path) -> Self {
-        let [daemon] = daemons_naming(archive)[..] else { panic!("not one daemon") };
+        let [daemon] = daemons_naming(archive)[..] else {
+            panic!("exactly one daemon must serve the archive")
+        };
         let daemon = Pid::from_raw(daemon as i32).unwrap();
         kill_process(daemon, Signal::STOP).unwrap();
         Self(daemon)

@@ -27,7 +27,7 @@ const READERS: u64 = 2;
 const WRITERS: u64 = 2;
 
 #[test]
-fn files_survive_kills_over_the_file_system_at_hand() {
+fn files_survive_kills_over_the_test_directory() {
     require_mounting!();
     let seed = seed();
     killed_often(&Tiered::mounted(), seed);

@@ -131,7 +131,7 @@ fn released_files_are_holes_without_shared_blocks_or_without_poison() {
 }
 
 /// Checks that a policy that must free 24 MiB does so, over a file system of 320 MiB.
-fn policy_frees_as_much_as_it_says(kind: Kind) {
+fn policy_frees_the_promised_space(kind: Kind) {
     const FILE: usize = 6 * MIB;
     const FILES: usize = 20;
     const WANTED: f64 = 24.0 * MIB as f64;
@@ -175,8 +175,8 @@ fn policy_frees_as_much_as_it_says(kind: Kind) {
 #[test]
 fn policy_over_shared_poison_frees_only_the_requested_space() {
     require_mounting!();
-    policy_frees_as_much_as_it_says(Kind::Xfs);
-    policy_frees_as_much_as_it_says(Kind::Btrfs);
+    policy_frees_the_promised_space(Kind::Xfs);
+    policy_frees_the_promised_space(Kind::Btrfs);
 }
 
 /// Releasing one file per command frees space too. Each command on an unmounted tree has its own

@@ -137,7 +137,7 @@ fn queries_select_and_sum_files_for_root_and_other_users() {
     }
     let old = agree(&tiered, &program, &["du", "--by", "user", "--larger", "1MiB", &point]);
     let of_user = old.lines().find(|line| line.starts_with("user 65534")).unwrap();
-    assert!(of_user.contains("1 file, 3.0 MiB; local 0 B, in archives 3.0 MiB"), "{old}");
+    assert!(of_user.contains("1 file, 3.0 MiB; resident 0 B, in archives 3.0 MiB"), "{old}");
     let once = agree(&tiered, &program, &["du", "--by", "state", &point]);
     let inner = format!("{point}/a");
     let twice = agree(&tiered, &program, &["du", "--by", "state", &point, &inner]);

@@ -401,7 +401,7 @@ fn archive_is_not_created_in_place_of_a_missing_disk() {
     assert!(!missing.exists() && !Path::new(&home).exists());
     fs::create_dir(&missing).unwrap();
     let said = tiered.ok(&["init", "--archive", &archive, "--home", &home, &tree]);
-    assert!(said.contains("is on the file system of the tree"), "{said}");
+    assert!(said.contains("is on the same file system as the tree"), "{said}");
     fs::rename(tiered.archive(), tiered.beside.join("aside")).unwrap();
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert!(code == 3 && message.contains("the archive is not there"), "{code} {message}");
@@ -615,7 +615,7 @@ fn encrypted_archive_is_readable_only_with_its_key() {
     }
     assert!(fs::read_to_string(place.point.join("secret-names/large")).unwrap() == text);
     place.umount();
-    nothing_shines_through(&beside.join("archive"), b"secret");
+    expect_no_file_contains(&beside.join("archive"), b"secret");
     let read = |place: &Place, name: &str| {
         fs::read_to_string(place.point.join("secret-names").join(name)).unwrap()
     };
@@ -651,7 +651,7 @@ fn encrypted_archive_is_readable_only_with_its_key() {
 }
 
 /// Checks that no file below a directory contains these bytes.
-fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
+fn expect_no_file_contains(directory: &Path, bytes: &[u8]) {
     let mut pending = vec![directory.to_owned()];
     while let Some(path) = pending.pop() {
         if path.is_dir() {
@@ -667,7 +667,7 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
 /// A dry run changes nothing and reports what the command would do. For `recall`, this is also
 /// tested on an unmounted tree.
 #[test]
-fn dry_runs_report_what_would_be_done_and_do_nothing() {
+fn dry_runs_report_planned_work_and_change_nothing() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::write(tiered.path("file"), noise(1, MIB)).unwrap();

@@ -71,7 +71,7 @@ fn is_running(process: Pid, path: &Path) -> bool {
 }
 
 #[test]
-fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
+fn upgraded_mount_is_served_by_the_installed_version() {
     require_mounting!();
     let upgrades = number("FSLAB_UPGRADES").unwrap_or(UPGRADES);
     for layer in ["null", "null:passthrough=off", "zstd", EXT2] {

@@ -81,7 +81,7 @@ fn planted_bugs_of_conversions_are_caught() {
             let problem = explore(*direction, Order::Independent, &plan, plant);
             let problem = problem.expect_err(bug);
             eprintln!("{bug}, {direction:?}: {}", problem.lines().next().unwrap());
-            let is_found = ["after the crash", "gone on", "without a mount"]
+            let is_found = ["after the crash", "after resuming", "without a mount"]
                 .iter()
                 .any(|when| problem.starts_with(when));
             assert!(is_found, "{bug}, {direction:?}: {problem}");
@@ -198,14 +198,14 @@ fn make_tree(fs: &dyn FileSystem) {
 fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), String> {
     let (layer, around) = (crate::layer(LAYER), StackContext::default());
     let conversion = Conversion::over(Arc::clone(below), &layer, direction, &around);
-    let conversion = conversion.map_err(|error| format!("not begun: {error}"))?;
+    let conversion = conversion.map_err(|error| format!("can't begin: {error}"))?;
     let kept = Mutex::new(Vec::new());
     let told = conversion.run(1, &|path, outcome| {
         if let Outcome::Kept(why) = outcome {
             kept.lock().push(format!("{}: {why}", path.display()));
         }
     });
-    told.map_err(|error| format!("not ended: {error}"))?;
+    told.map_err(|error| format!("can't finish: {error}"))?;
     let kept = kept.into_inner();
     if kept.is_empty() { Ok(()) } else { Err(format!("not converted: {kept:?}")) }
 }
@@ -224,10 +224,10 @@ fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Resu
     if seen == Lookalike::Decoded && has_begun && !is_plain(&*open()) {
         return Err("after the crash: a stored file as content is decoded".to_owned());
     }
-    convert(&found, direction).map_err(|problem| format!("gone on: {problem}"))?;
-    let kept = all_there(&found).map_err(|problem| format!("gone on: {problem}"))?;
+    convert(&found, direction).map_err(|problem| format!("after resuming: {problem}"))?;
+    let kept = all_there(&found).map_err(|problem| format!("after resuming: {problem}"))?;
     if kept != seen && direction == Direction::Encode {
-        return Err(format!("gone on: a mount showed the lookalike {seen:?}, now {kept:?}"));
+        return Err(format!("after resuming: a mount showed the lookalike {seen:?}, now {kept:?}"));
     }
     are_names_right(&*found)?;
     is_the_identity(&open(), direction).map_err(|problem| format!("without a mount: {problem}"))
@@ -238,12 +238,14 @@ fn are_names_right(found: &dyn FileSystem) -> Result<(), String> {
     let mut names = client.names(Ino::ROOT).unwrap();
     names.sort();
     if names != ["first", LOOKALIKE, "plain", "second", "sparse"] {
-        return Err(format!("gone on, there are {names:?}"));
+        return Err(format!("after resuming, the names are {names:?}"));
     }
     let linked = ["first", "second"].map(|name| client.lookup(Ino::ROOT, name).unwrap());
     match (linked[0].ino == linked[1].ino, linked[0].links) {
         (true, 2) => Ok(()),
-        other => Err(format!("gone on, the names of one file are apart: {other:?}")),
+        other => Err(format!(
+            "after resuming, the names of one file refer to different inodes: {other:?}"
+        )),
     }
 }
 
@@ -341,7 +343,7 @@ enum Lookalike {
 fn all_there(below: &Arc<dyn FileSystem>) -> Result<Lookalike, String> {
     let mut seen = Lookalike::AsItIs;
     let layer = crate::layer(LAYER);
-    let built = layer.build(Arc::clone(below)).map_err(|error| format!("no mount: {error}"))?;
+    let built = layer.build(Arc::clone(below)).map_err(|error| format!("can't mount: {error}"))?;
     let client = Client::new(&*built);
     for name in NAMES {
         let told = |error: fslab_vfs::Error| format!("{name}: {error}");
@@ -358,6 +360,6 @@ fn all_there(below: &Arc<dyn FileSystem>) -> Result<Lookalike, String> {
             return Err(format!("{name}: permissions {:o}", attr.permissions.bits()));
         }
     }
-    built.shutdown().map_err(|error| format!("no end: {error}"))?;
+    built.shutdown().map_err(|error| format!("can't shut down: {error}"))?;
     Ok(seen)
 }

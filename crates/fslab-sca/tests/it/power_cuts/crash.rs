@@ -181,7 +181,7 @@ fn check(
     diary: &Diary,
     point: usize,
 ) -> Result<(), String> {
-    let built = layer.build(Arc::clone(memory)).map_err(|error| format!("no mount: {error}"))?;
+    let built = layer.build(Arc::clone(memory)).map_err(|error| format!("can't mount: {error}"))?;
     let client = Client::new(&*built);
     for name in client.names(Ino::ROOT).map_err(|error| format!("no listing: {error}"))? {
         if !NAMES.contains(&name.as_str()) {
@@ -193,7 +193,7 @@ fn check(
         let fits = |candidate: &Option<usize>| match candidate {
             None => match client.exists(Ino::ROOT, name) {
                 Ok(false) => Ok(()),
-                Ok(true) => Err(format!("{name} is there again")),
+                Ok(true) => Err(format!("{name} reappeared")),
                 Err(error) => Err(format!("{name}: {error}")),
             },
             Some(id) => is_allowed(&client, name, &diary.versions(*id, point))
@@ -368,7 +368,7 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
 /// Tests the harness with the layer `null`, which only forwards calls. All synced data must be
 /// found. If the layer skips syncs, the harness must detect it.
 #[test]
-fn a_layer_that_does_nothing_keeps_what_it_synced() {
+fn null_layer_keeps_synced_data() {
     let seed = seed();
     for round in 0..3 {
         let answer = explore(&Case::once("null", seed + round), None);

@@ -108,7 +108,7 @@ fn has_leftovers(state: &State) -> bool {
 
 fn layer(options: &str, below: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>, String> {
     let choice = crate::layer(options);
-    choice.build(below).map_err(|error| format!("no mount: {error}"))
+    choice.build(below).map_err(|error| format!("can't mount: {error}"))
 }
 
 /// Durably truncates the file to a length, returns the result of `known`, and closes the file.

@@ -336,7 +336,7 @@ fn interrupted_at(call: u64, direction: Direction) -> bool {
     let told = convert(&memory, direction).unwrap();
     let failed = told.iter().find(|(_, outcome)| matches!(outcome, Outcome::Kept(_)));
     assert!(failed.is_none(), "{direction:?}, call {call}: {failed:?}");
-    check("gone on after");
+    check("resumed after");
     assert_eq!(client.names(Ino::ROOT).unwrap().len(), 4, "{direction:?}, call {call}");
     let linked = ["b", "c", "d"].map(|name| client.lookup(Ino::ROOT, name).unwrap());
     assert!(linked.iter().all(|attr| (attr.ino, attr.links) == (linked[0].ino, 3)), "call {call}");

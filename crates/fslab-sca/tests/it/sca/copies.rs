@@ -180,7 +180,7 @@ fn lengths(codec: &str, copy: &Path) -> [Result<usize, Errno>; 3] {
 /// Damage at the end looks like the result of a crash. If there was no crash, the file is refused.
 /// `fslab sca verify` always finds the damage.
 #[test]
-fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
+fn damage_at_the_end_of_a_copy_is_not_mistaken_for_a_crash() {
     for codec in CODECS {
         let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let [original, copy, crashed] = ["original", "copy", "crashed"].map(|name| {

@@ -199,7 +199,7 @@ fn with_a_bad_sector(below: &Arc<Counting>) -> Arc<dyn FileSystem> {
 }
 
 #[test]
-fn a_search_that_the_disk_ends_is_not_tried_again() {
+fn search_that_fails_with_a_disk_error_is_not_repeated() {
     let below = Arc::new(Counting::default());
     let fs = with_a_bad_sector(&below);
     let client = Client::new(&*fs);

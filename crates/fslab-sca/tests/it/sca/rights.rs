@@ -107,7 +107,7 @@ fn capability_removed_during_packing_stays_removed() {
     *below.layer.lock().unwrap() = Some((Arc::clone(&fs), attr.ino));
     client.subject().flush(&client.request(), file.ino, file.handle).unwrap();
     below.taking.lock().unwrap().take().expect("nothing was made durable").join().unwrap();
-    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "it is there again");
+    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "the capability was restored");
     file.close().unwrap();
-    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "it is there again");
+    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "the capability was restored");
 }

@@ -191,7 +191,7 @@ fn packing_does_not_block_other_operations() {
 
 /// Each run blocks another sync of packing, or of the garbage collection that a writer runs.
 #[test]
-fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
+fn no_caller_waits_for_a_sync_of_packing_or_garbage_collection() {
     for (layer, syncs) in [
         ("zstd:chunk=4KiB,garbage=4KiB,pack-after=1ms", 6),
         ("copy:chunk=4KiB,garbage=4KiB,pack=off", 5),
@@ -258,7 +258,7 @@ fn look_beside(
 
 /// Packing first reads the whole layout of a file, which takes long for a large file.
 #[test]
-fn nobody_waits_while_packing_looks_at_a_file() {
+fn no_caller_waits_while_packing_reads_the_layout_of_a_file() {
     // Commits and garbage collection do not read this file; only packing does. The file has more
     // index pages than are kept in memory (128 pages, each for 512 KiB of content).
     let (below, fs) = mounted("copy:chunk=4KiB,garbage=1GiB,pack-after=1ms");
@@ -280,7 +280,7 @@ fn nobody_waits_while_packing_looks_at_a_file() {
 
 /// Making the seek table of a large file takes long, because the table lists all frames.
 #[test]
-fn nobody_waits_while_a_seek_table_is_made() {
+fn no_caller_waits_while_a_seek_table_is_made() {
     let (below, fs) = mounted("zstd:chunk=4KiB,pack=off");
     // The content is incompressible, because a table is limited to a fraction of the written bytes.
     let data = random(5, 80 << 20);
@@ -302,7 +302,7 @@ fn nobody_waits_while_a_seek_table_is_made() {
 
 /// A walk over all frames rebuilds the damaged index. This takes long.
 #[test]
-fn nobody_waits_while_an_index_is_rebuilt() {
+fn no_caller_waits_while_an_index_is_rebuilt() {
     let (below, fs) = mounted("copy:chunk=4KiB,cache=0,pack=off");
     let data = text(4 << 20);
     write_file(&*fs, "file", &data);
@@ -327,7 +327,7 @@ fn nobody_waits_while_an_index_is_rebuilt() {
 /// The first write to an emptied foreign file makes durable that the file is no longer foreign,
 /// before it writes data.
 #[test]
-fn nobody_waits_while_a_foreign_mark_is_voided() {
+fn no_caller_waits_while_a_foreign_mark_is_replaced() {
     let (below, fs) = mounted("copy:chunk=4KiB");
     write_file(&below.inner, "file", &text(5000));
     let client = Client::new(&*fs);

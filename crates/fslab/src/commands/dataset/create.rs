@@ -63,8 +63,8 @@ fn write(source: &Path, output: &Path, parts: usize) -> Result<Manifest> {
     match workload::dataset::write_dataset(source, output, parts) {
         Err(Error::Format { .. }) => bail_as!(
             BadInput,
-            "{}: this is neither a snapshot nor a workload of fslab age; of a trace, give the \
-             directory",
+            "{}: this is neither a snapshot nor a workload of fslab age; for a trace, give \
+             its directory",
             source.display()
         ),
         written => Ok(written?),

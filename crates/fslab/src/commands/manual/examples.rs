@@ -587,7 +587,10 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "tier du",
         examples: &[
-            example("fslab tier du ~/photos", "Show how much is local and how much offline"),
+            example(
+                "fslab tier du ~/photos",
+                "Show how many bytes are resident, and how many are archived",
+            ),
             example("fslab tier du --by user ~/photos", "Show the sums of each user"),
             example(
                 "fslab tier du --by age --state resident --state changed ~/photos",

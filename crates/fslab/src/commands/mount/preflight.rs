@@ -102,7 +102,7 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
              ext2:{shown}"
         ),
         Ok(_) => bail_as!(BadInput, "{role} {shown} is not a directory"),
-        Err(error) if dead_mount::tells_of_one(&error) => {
+        Err(error) if dead_mount::is_dead_mount_error(&error) => {
             bail_as!(BadInput, "{role} {shown} is a mount whose daemon is dead; {}", advice(path))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {

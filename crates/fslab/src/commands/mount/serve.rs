@@ -72,7 +72,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
         // The supervisor blocks these signals in its daemons until their handlers are installed.
-        supervise::let_come(&ENDING).context("can't unblock signals")?;
+        supervise::unblock(&ENDING).context("can't unblock signals")?;
     }
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
@@ -115,7 +115,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let device = session.device();
     let answered = answer(context, description, &place, device, sockets.as_deref(), kept.as_ref());
     let (ending, names) = answered.inspect_err(|_| detach_or_say(&session.unmounter()))?;
-    say_what_was_asked_and_refused(&session, &mount_options);
+    report_refused_options(&session, &mount_options);
     let breaker = session.breaker();
     let repeats = if kept.is_some() { REPEATS } else { Duration::ZERO };
     detach_on_signals(signals, session.unmounter(), breaker.clone(), repeats)?;
@@ -241,7 +241,7 @@ pub fn send_messages_to(log: Option<File>) -> Result<()> {
     Ok(())
 }
 
-fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
+fn report_refused_options(session: &Session, options: &MountOptions) {
     let granted = session.granted();
     if options.writeback && !granted.writeback() {
         tracing::warn!("the kernel refused the writeback cache; every write goes to the daemon");

@@ -144,8 +144,8 @@ fn say_what_umount_leaves(
         Marks::Own(_) => (" while it is not mounted", ""),
     };
     say!(
-        "from its first use on, {tree} has mode 0400{when}, so ordinary users can't open its \
-         files{except}. Root can, and reads {what}"
+        "after its first use, {tree} has mode 0400{when}, so ordinary users can't open its \
+         files{except}. Root can open them, and reads {what}"
     );
 }
 
@@ -290,9 +290,7 @@ fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
     };
     if device(&archive)? == device(tree)? {
         let archive = archive.display();
-        say!(
-            "{archive} is on the file system of the tree, so releasing files frees no space there"
-        );
+        say!("{archive} is on the same file system as the tree, so releasing files frees no space");
     }
     Ok(())
 }

@@ -286,7 +286,7 @@ fn as_line(event: &Event) -> Option<String> {
 
 fn usage(files: u64, [all, resident, archived]: [&u64; 3]) -> String {
     let [all, resident, archived] = [all, resident, archived].map(|count| units::bytes(*count));
-    format!("{}, {all}; local {resident}, in archives {archived}", units::counted(files, "file"))
+    format!("{}, {all}; resident {resident}, in archives {archived}", units::counted(files, "file"))
 }
 
 fn archive_line(columns: [&str; 7]) -> String {
@@ -312,8 +312,8 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
 }
 
 /// Formats a file's state. The line begins with a letter, as in the `ls` of DMFS: `a` for archived
-/// and local, `A` for offline, `p` for partly local, `c` for changed since it was archived, `-` for
-/// local only, and `!` for damaged.
+/// and resident, `A` for offline, `p` for partly resident, `c` for changed since it was archived,
+/// `-` for never archived, and `!` for damaged.
 fn state_line(state: &FileSummary) -> String {
     let letter = match state.state {
         Residence::Offline => 'A',

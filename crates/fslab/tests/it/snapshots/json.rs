@@ -45,7 +45,11 @@ const SHAPES: &[Shape] = &[
         "One entry for each check. `state` is `yes`, `limited` or `no`.",
         &[],
     ),
-    shape(&["list", "--json"], "Layers, leaves, and everything else that has a name.", &[]),
+    shape(
+        &["list", "--json"],
+        "All named items: layers, leaves, archives, workloads, plans and so on.",
+        &[],
+    ),
     shape(
         &["sca", "stat", "--json", "-v", "low"],
         "Totals by codec. For a directory, `files` is empty without `-v`.",
@@ -55,7 +59,7 @@ const SHAPES: &[Shape] = &[
     shape(&["sca", "verify", "--json", "low"], "The same as `check`.", &[]),
     shape(
         &["sca", "recovery", "--json", "--dir", ".", "--size", "1MiB", "--rounds", "2"],
-        "Times of a recovery, compared with reading.",
+        "Times for recovering a stored file and for reading it.",
         &[],
     ),
     shape(
@@ -79,7 +83,7 @@ const SHAPES: &[Shape] = &[
     shape(&["ext2", "undelete", "--json", "disk.ext2"], "Deleted files.", &[]),
     shape(
         &["ext2", "capacity", "--json", "--levels", "1", "--block-size", "1024"],
-        "Names that fit.",
+        "The number of names that fit into a directory index.",
         &[],
     ),
     shape(&["age", "show", "--json", "days.parquet"], "A workload.", &["counts"]),
@@ -101,7 +105,7 @@ const SHAPES: &[Shape] = &[
     shape(&["age", "diff", "--json", "one.parquet", "two.parquet"], "Counts of differences.", &[]),
     shape(
         &["age", "verify", "--json", "one.parquet", "two.parquet"],
-        "Findings.",
+        "The compared statistics, each with its distance and limit.",
         &["pieces_by_log2_blocks"],
     ),
     shape(&["dataset", "create", "--json", "-o", "set", "one.parquet"], "A new data set.", &[]),
@@ -119,11 +123,15 @@ const SHAPES: &[Shape] = &[
         "A new data set, as one object.",
         &[],
     ),
-    shape(&["tier", "--json", "du", "photos"], "Sums.", &[]),
-    shape(&["tier", "--json", "du", "--by", "size", "photos"], "Sums of each group.", &[]),
+    shape(
+        &["tier", "--json", "du", "photos"],
+        "Numbers of files, and total, resident and archived bytes.",
+        &[],
+    ),
+    shape(&["tier", "--json", "du", "--by", "size", "photos"], "The same for each group.", &[]),
     shape(&["tier", "--json", "versions", "photos/one"], "Archived versions.", &[]),
     shape(&["tier", "--json", "archives", "photos"], "The archives.", &[]),
-    shape(&["tier", "--json", "tree", "photos"], "Archived names.", &[]),
+    shape(&["tier", "--json", "tree", "photos"], "The result of archiving the tree's names.", &[]),
     shape(&["tier", "--json", "scan", "photos"], "Figures of a scan.", &[]),
     shape(&["tier", "--json", "scrub", "photos"], "Figures of a scrub.", &[]),
     shape(&["tier", "--json", "pin", "photos/one"], "Pinned files.", &[]),
@@ -190,12 +198,12 @@ const EITHER: [(&str, &str); 2] = [(".answer", "object"), (".not_applicable", "s
 const INTRODUCTION: &str = "\
 # JSON
 
-Commands that show something print JSON with `--json`. Commands that work on many files print one
-object per line; the others print one object. This page lists the fields of each command and their
-types, as the tests of the project see them; a field `list` was empty there. Fields may be added; a
-field that changes its meaning gets another name.
+Commands that report results can print them as JSON (`--json`). Commands that work on many files
+print one object per line; the others print one object. This page lists the fields of each command
+and their types, as recorded by the project's tests. The type `list` means that the list was empty
+in these tests. Fields may be added; if the meaning of a field changes, the field gets a new name.
 
-`[]` stands for the entries of a list, and `NAME` for names of things, such as those of errors.
+`[]` stands for each entry of a list, and `NAME` for a variable key, such as the name of an error.
 
 ";
 

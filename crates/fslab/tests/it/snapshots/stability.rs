@@ -143,20 +143,20 @@ fn missing_small_or_outdated_evidence_lowers_the_level() {
 const INTRODUCTION: &str = "\
 # Stability levels
 
-A level says what was shown for a part, not how its authors feel about it.
+A level states which evidence exists for a part of fslab, not how much its authors trust it.
 
 - **experimental**: its tests pass, but long tests are missing or too short. A mount prints a
   warning. Keep other copies of your files.
-- **beta**: all amounts of the column *beta* were shown on the present code, without a lost or wrong
-  byte.
-- **stable**: the same for the column *stable*.
+- **beta**: tests of the present code reached every amount in the column *beta*, without a lost or
+  wrong byte.
+- **stable**: the same with the amounts in the column *stable*.
 
-Amounts that were shown before the code of a part last changed do not count. Formats keep their
-versions at each level: [formats and versions](formats.md) says which version reads which.
+Evidence that is older than the last change of a part's code does not count. Formats are versioned
+at each level: [formats and versions](formats.md) lists which version reads which.
 
 ## What a level demands
 
-Promises are those of [promises in short](promises.md).
+The numbers of the promises are those in [promises in short](promises.md).
 
 ";
 
@@ -171,9 +171,9 @@ fn page(proofs: &[Proof], parts: &[Part]) -> String {
         page.push_str(&format!("\n## {}: {}\n\n", capitalised(&part.name), part.level(proofs)));
         let names: Vec<String> = part.names.iter().map(|name| format!("`{name}`")).collect();
         page.push_str(&format!("{}.", names.join(", ")));
-        page.push_str(&format!(" Its code last changed on {}.", part.changed));
+        page.push_str(&format!(" The code of this part last changed on {}.", part.changed));
         if let Some(reason) = &part.reason {
-            page.push_str(&format!(" Some proofs are not needed: {reason}."));
+            page.push_str(&format!(" Some proofs are not needed, because {reason}."));
         }
         page.push_str("\n\n| proof | shown | on | by | allows |\n|---|---|---|---|---|\n");
         for proof in proofs.iter().filter(|proof| !part.not_needed.contains(&proof.key)) {
