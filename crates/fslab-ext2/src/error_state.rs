@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use fslab_sys::shared_memory::SharedMemory;
 
 use crate::error::{Error, Result};
-use crate::kept_changes;
 
 /// A flag that is never reset while the volume is in use. All clones share it.
 #[derive(Clone, Debug, Default)]
@@ -17,8 +16,22 @@ pub(crate) struct ErrorState(Arc<Flag>);
 #[derive(Debug, Default)]
 struct Flag {
     is_noted: AtomicBool,
-    /// The memory that the next daemon inherits, on a mount with `-o keep`.
-    kept: OnceLock<Arc<SharedMemory>>,
+    /// On a mount with `-o keep`: where the next daemon finds that an error was recorded.
+    kept: OnceLock<KeptFlag>,
+}
+
+/// The flag in memory that the next daemon inherits.
+#[derive(Debug)]
+struct KeptFlag {
+    memory: Arc<SharedMemory>,
+    /// Sets the flag.
+    set: fn(&SharedMemory),
+}
+
+impl KeptFlag {
+    fn set(&self) {
+        (self.set)(&self.memory);
+    }
 }
 
 impl ErrorState {
@@ -31,14 +44,14 @@ impl ErrorState {
     /// a reader found the error and no change follows.
     pub fn note(&self) {
         self.0.is_noted.store(true, Ordering::Relaxed);
-        self.0.kept.get().into_iter().for_each(|memory| kept_changes::note_errors(memory));
+        self.0.kept.get().into_iter().for_each(KeptFlag::set);
     }
 
-    /// Records errors in memory that the next daemon inherits, too.
-    pub fn keep_in(&self, memory: Arc<SharedMemory>) {
-        let memory = self.0.kept.get_or_init(|| memory);
+    /// Records errors in memory that the next daemon inherits, too, by calling `set`.
+    pub fn keep_in(&self, memory: Arc<SharedMemory>, set: fn(&SharedMemory)) {
+        let kept = self.0.kept.get_or_init(|| KeptFlag { memory, set });
         if self.is_noted() {
-            kept_changes::note_errors(memory);
+            kept.set();
         }
     }
 

@@ -29,7 +29,6 @@ use crate::orphans::OrphanChange;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 use memory::Halves;
-pub(crate) use memory::note_errors;
 pub use memory::{KEPT_LAYOUT, image_of, note_image};
 use record::{Record, Records};
 use state::KeptChanges;
@@ -83,7 +82,7 @@ impl Volume {
         self.order.recently_late.begin();
         self.orphans.recent.begin();
         self.kept = Some(KeptChanges::new(halves));
-        self.trouble.keep_in(memory);
+        self.trouble.keep_in(memory, memory::note_errors);
         self.commit();
         Ok(())
     }

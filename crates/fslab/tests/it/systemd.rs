@@ -250,8 +250,8 @@ fn wait_for_end(machine: &mut Machine, group: &Group, shared: &Path) -> Option<E
     }
 }
 
-/// Lists the processes of a control group and the groups in it: name, state, and the kernel function
-/// in which they wait.
+/// Lists the processes of a control group and the groups in it: name, state, and the kernel
+/// function in which they wait.
 fn list_processes(group: &Path, list: &mut String) {
     for pid in fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
