@@ -117,7 +117,7 @@ struct Resumed {
 }
 
 impl Deferred {
-    /// Makes a table without requests.
+    /// Makes an empty table of deferred requests.
     pub fn new(cancel_after: Option<Duration>) -> Self {
         Self {
             state: Mutex::default(),

@@ -159,7 +159,7 @@ mod tests {
         assert!(order.is_sorted_by_key(|(phase, _)| *phase), "{order:?}");
     }
 
-    /// After one workload has ended its phase, the other runs alone for the length of a pause.
+    /// One workload ends its phase first. The other one then runs alone for at least `pause`.
     #[test]
     fn time_alone_is_reported_to_the_workload_that_ran_alone() {
         let meeting = &Meeting::of(2);

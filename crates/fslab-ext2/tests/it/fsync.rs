@@ -265,8 +265,8 @@ fn synced_file_shares_no_block_with_an_emptied_one() {
     );
 }
 
-/// A rename replaces a name by a new inode. Syncing another file in the same directory block must
-/// not remove the name from the device.
+/// A rename over an existing name makes this name refer to a new inode. Syncing another file in the
+/// same directory block must not remove the name from the device.
 #[test]
 fn sync_of_a_neighbour_loses_no_replaced_name() {
     survives(

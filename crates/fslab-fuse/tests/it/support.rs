@@ -72,7 +72,8 @@ impl Mounted {
 }
 
 impl Mounted {
-    /// Waits for a connection that ended by itself, and removes the dead mount.
+    /// Waits for the session's threads, after the connection ended by itself. Then removes the dead
+    /// mount.
     pub fn wait(mut self) {
         self.session.take().unwrap().wait().unwrap();
         // The session does not remove a dead mount itself.

@@ -3,7 +3,8 @@
 //! There are three methods. The first finds where the data around one written byte begins and ends
 //! (SEEK_DATA, SEEK_HOLE). The second uses the length of the extent that FIEMAP reports. The third
 //! counts the bytes written to the device when one byte is overwritten synchronously. A journal or
-//! copy-on-write adds to these bytes, so they are only an upper bound, which can confirm a size.
+//! copy-on-write increases this count. So it is only an upper bound: it can confirm the size that
+//! another method found, but can't determine a size.
 //! `st_blksize` is not used: XFS returns 4096 for any block size.
 
 use std::fs::OpenOptions;

@@ -111,8 +111,8 @@ impl Tier {
     /// file.
     ///
     /// # Errors
-    /// The errors of [`Self::release`], except for differences that only a comparison of bytes
-    /// finds.
+    /// The errors of [`Self::release`]. But a change of the file is not reported if only a
+    /// comparison of its bytes with the archived version would find it.
     pub fn releasable_bytes(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<u64> {
         let file_use = self.enter(ino);
         let Releasable { version, blocks, .. } = self.releasable(&file_use.file, path, kept)?;

@@ -405,7 +405,8 @@ fn one_expiry_deletes_more_than_one_batch_of_versions() {
     assert_eq!(bench.archives[0].containers(), 0);
 }
 
-/// The lists of a bundle of tiny files are larger than the files, but are not garbage.
+/// In a bundle of tiny files, the lists of its members are larger than the files. They are not
+/// garbage.
 #[test]
 fn fully_needed_bundle_is_never_repacked() {
     let bench = Bench::new();
