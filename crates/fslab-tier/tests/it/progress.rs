@@ -105,7 +105,10 @@ fn scan_reports_damage_while_it_walks() {
     let (done, events) = told(&bench, &Command::Scan, &mut |event| !is_problem(event));
     assert!(matches!(done, Err(Error::Interrupted)), "{events:?}");
     assert_eq!(events.len(), 1);
-    assert!(bench.tier.catalogue().is_in_doubt().unwrap(), "the interrupted scan counts as complete");
+    assert!(
+        bench.tier.catalogue().is_in_doubt().unwrap(),
+        "the interrupted scan counts as complete"
+    );
 }
 
 #[test]
