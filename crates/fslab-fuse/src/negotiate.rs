@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::features::FEATURES;
 use crate::kept::Connection;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, TransportChoice};
 use crate::protocol::flags::InitFlags;
 use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
@@ -118,6 +118,7 @@ pub(crate) fn negotiate(
         .map(|feature| feature.flags)
         .filter(|flags| offered.contains(*flags))
         .fold(InitFlags::empty(), InitFlags::union);
+    let features = without_unneeded_uring(features, options);
     let can_ask = features.contains(InitFlags::REQUEST_TIMEOUT);
     let request_timeout = if can_ask { limits.to_ask() } else { 0 };
     let granted = Granted {
@@ -127,6 +128,16 @@ pub(crate) fn negotiate(
         features,
     };
     (to_reply(offer, features, request_timeout), granted)
+}
+
+/// Omits io_uring if it is only preferred, but all data would pass through the daemon.
+fn without_unneeded_uring(features: InitFlags, options: &MountOptions) -> InitFlags {
+    let is_preferred = options.transport == TransportChoice::Auto;
+    if is_preferred && !features.contains(InitFlags::PASSTHROUGH) {
+        features - InitFlags::OVER_IO_URING
+    } else {
+        features
+    }
 }
 
 fn to_reply(offer: &InitIn, features: InitFlags, request_timeout: u16) -> InitOut {
@@ -234,6 +245,15 @@ mod tests {
         assert!(granted.writeback() && !granted.passthrough());
         let (_, granted) = asked(InitFlags::all(), &MountOptions::default());
         assert!(granted.passthrough() && !granted.writeback());
+    }
+
+    #[test]
+    fn preferred_io_uring_is_requested_only_with_passthrough() {
+        let options = MountOptions { transport: TransportChoice::Auto, ..MountOptions::default() };
+        let (_, granted) = asked(InitFlags::all(), &options);
+        assert!(granted.uring() && granted.passthrough());
+        let (_, granted) = asked(InitFlags::all() - InitFlags::PASSTHROUGH, &options);
+        assert!(!granted.uring());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! backing file, every other open must use the same one, or it fails with EIO. Without passthrough,
 //! data passes through the daemon, and written data may be dirty in the kernel's cache.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,9 @@ use crate::transport::Transport;
 pub(crate) struct BackingFiles {
     transport: Arc<dyn Transport>,
     open: Mutex<HashMap<Ino, OpenInode>>,
+    /// Closed inodes that may still be mapped for writing through passthrough. A mapping refers to
+    /// the lower file, so it does not keep the file open here. The kernel forgets no mapped inode.
+    mapped: Mutex<HashSet<Ino>>,
     pin: Mutex<BackingIdPin>,
     /// Whether the kernel has refused a backing file. This is logged only once, because the kernel
     /// refuses every file if too many file systems are stacked.
@@ -38,6 +41,8 @@ struct OpenInode {
     /// Handles that are open for reading and writing. The kernel may write back pages through them,
     /// because only they allow writable mappings. In writeback mode, all writers have this mode.
     writers: Vec<Handle>,
+    /// Whether the file was opened for reading and writing, so that it may be mapped for writing.
+    is_mappable: bool,
     /// Handles opened with O_DIRECT, which bypass the kernel's cache.
     direct: Vec<Handle>,
     /// Number of opens so far without O_DIRECT, which may use the kernel's cache.
@@ -63,6 +68,7 @@ impl OpenInode {
         self.openings += 1;
         if mode.contains(OpenMode::READ_WRITE) {
             self.writers.push(handle);
+            self.is_mappable = true;
         }
         if mode.contains(OpenMode::DIRECT) {
             self.direct.push(handle);
@@ -83,7 +89,8 @@ pub(crate) fn try_passthrough(transport: &dyn Transport) -> rustix::io::Result<(
 impl BackingFiles {
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         let pin = Mutex::new(BackingIdPin::new());
-        Self { transport, open: Mutex::default(), pin, was_refused: AtomicBool::default() }
+        let (open, mapped) = (Mutex::default(), Mutex::default());
+        Self { transport, open, mapped, pin, was_refused: AtomicBool::default() }
     }
 
     /// Counts an open and returns the id of its backing file, or `None` for I/O through the daemon.
@@ -141,9 +148,9 @@ impl BackingFiles {
     /// Whether the lower file of an inode may change without a request, because it is or may be
     /// mapped for writing through passthrough.
     pub fn may_change_unseen(&self, ino: Ino) -> bool {
-        let is_written_below =
-            |inode: &OpenInode| inode.backing.is_some() && !inode.writers.is_empty();
+        let is_written_below = |inode: &OpenInode| inode.backing.is_some() && inode.is_mappable;
         self.open.lock().get(&ino).is_some_and(is_written_below)
+            || self.mapped.lock().contains(&ino)
     }
 
     /// Whether the kernel may have dirty bytes of an inode. This does not depend on writeback mode,
@@ -208,11 +215,21 @@ impl BackingFiles {
         if inode.openings > 0 {
             return;
         }
-        let backing = open.remove(&ino).and_then(|inode| inode.backing);
-        let released = backing.map(|id| self.transport.release_backing(id));
-        if let Some(Err(error)) = released {
+        let Some(OpenInode { backing: Some(id), is_mappable, .. }) = open.remove(&ino) else {
+            return;
+        };
+        if is_mappable {
+            self.mapped.lock().insert(ino);
+        }
+        let released = self.transport.release_backing(id);
+        if let Err(error) = released {
             tracing::error!(%error, "can't release a backing file");
         }
+    }
+
+    /// Records that the kernel has forgotten an inode, so no mapping of it is left.
+    pub fn forget(&self, ino: Ino) {
+        self.mapped.lock().remove(&ino);
     }
 }
 

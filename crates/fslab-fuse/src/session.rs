@@ -63,17 +63,36 @@ pub fn mount_kept(
         return Err(Error::NoDevice);
     }
     let mount_point = absolute(mount_point)?;
-    let mount_error = |source| Error::Mount { mount_point: mount_point.clone(), source };
-    let device = attach(&mount_point, options).map_err(mount_error)?;
+    let mounted = mount_at(Arc::clone(&file_system), &mount_point, options, kept.clone());
+    match mounted {
+        // After the first reply, a connection can't return to /dev/fuse.
+        Err(Error::Serve { source, .. }) if options.transport == TransportChoice::Auto => {
+            tracing::warn!(%source, "can't serve through io_uring, so /dev/fuse is used");
+            let options = MountOptions { transport: TransportChoice::Device, ..options.clone() };
+            mount_at(file_system, &mount_point, &options, kept)
+        }
+        mounted => mounted,
+    }
+}
+
+/// Mounts a file system on an absolute path.
+fn mount_at(
+    file_system: Arc<dyn FileSystem>,
+    mount_point: &Path,
+    options: &MountOptions,
+    kept: Option<Arc<KeptState>>,
+) -> Result<Session> {
+    let mount_error = |source| Error::Mount { mount_point: mount_point.to_owned(), source };
+    let device = attach(mount_point, options).map_err(mount_error)?;
     let rings = device.try_clone().map_err(mount_error)?;
     let transport: Arc<dyn Transport> = Arc::new(DeviceTransport::new(device));
-    let unmounter = Unmounter::of(&mount_point, Arc::clone(&transport));
+    let unmounter = Unmounter::of(mount_point, Arc::clone(&transport));
     let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
     let started = start(file_system, transport, (rings, &unmounter), options, kept)
-        .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
+        .map_err(|source| Error::Serve { mount_point: mount_point.to_owned(), source });
     // If serving can't start, the mount must not remain without a server.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
-    raise(&mount_point);
+    raise(mount_point);
     Session { server, unmounter }.unmounted_when_idle(options)
 }
 

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::layer_choice::LayerChoice;
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::leaf::{ForeignLeaf, Leaf};
+use crate::observe::fault;
 use crate::stack_context::StackContext;
 
 /// Separator of the parts of a stack written in one line.
@@ -112,13 +113,17 @@ impl Stack {
         }
     }
 
-    /// Whether every change of a file's content and attributes is made through the stack, and
-    /// completed before the operation that makes it returns. Codecs do not fulfil this, because
-    /// they free space of stored files later.
+    /// Whether the files change only through the stack, without a declaration by the user. This is
+    /// so for a leaf that only one process can open, if no layer is over it.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
-        let observes = |layer: &LayerChoice| layer.spec().kind == LayerKind::Observer;
-        self.leaf.is_exclusive() && self.layers.iter().all(observes)
+        self.leaf.is_exclusive() && self.layers.is_empty()
+    }
+
+    /// Whether a layer may make an operation fail after it has taken effect.
+    #[must_use]
+    pub fn injects_faults(&self) -> bool {
+        self.layers.iter().any(|layer| layer.spec().name == fault::NAME)
     }
 
     /// Whether the kernel may read and write the files of the lower directory itself.

@@ -6,6 +6,7 @@ mod alarm;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,7 +65,8 @@ pub fn supervise(
     mut is_replaced: impl FnMut(End) -> bool,
 ) -> io::Result<Role> {
     expect_one_thread()?;
-    let alarm = Alarm::new()?;
+    // Dropping this in a worker would close the pipe of all workers.
+    let alarm = ManuallyDrop::new(Alarm::new()?);
     let everybodys: BTreeSet<RawFd> = &open_descriptors()? - left;
     let awaited = [signals, &[libc::SIGCHLD, EXITS, ASKS_FOR_ANOTHER]].concat();
     let supervisor = rustix::process::getpid();
@@ -72,22 +74,22 @@ pub fn supervise(
     // If SIGCHLD was ignored, the kernel would not report a worker's end. SAFETY: the default
     // action runs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    let mut unheard = None;
     loop {
         let Some(worker) = fork()? else {
             set_blocked(&[libc::SIGCHLD, EXITS], false)?;
             let inherited = Inherited::all_but(&everybodys)?;
             alarm.arm();
-            // The next worker needs the pipe too.
-            std::mem::forget(alarm);
             return Ok(Role::Worker(supervisor, inherited));
         };
-        if let Some(signal) = unheard.take() {
-            kill_process(worker, signal)?;
-        }
         let ended = wait_and_pass_on(worker, &awaited, &may_be_ended)?;
-        unheard = ended.unheard;
+        if let Some(signal) = ended.unheard {
+            // It stays pending until the next worker is waited for, even if `is_replaced` runs
+            // another program.
+            kill_process(supervisor, signal)?;
+        }
         if !is_replaced(ended.end) {
+            // Pending signals were meant for a worker. They must not end this process.
+            while wait_for_signal(&awaited, Duration::ZERO)?.is_some() {}
             set_blocked(&awaited, false)?;
             let status = match ended.status {
                 Some(status) => Some(status),
@@ -113,7 +115,7 @@ struct Ended {
     end: End,
     /// `None` if a thread of the worker is still in the kernel.
     status: Option<WaitStatus>,
-    /// The last signal to this worker, which may not have handled it. It is sent to the next one.
+    /// The last signal to this worker, which may not have handled it. The next one gets it.
     unheard: Option<Signal>,
 }
 

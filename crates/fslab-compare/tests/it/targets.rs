@@ -154,8 +154,10 @@ fn missing_requirements_of_targets_are_noted() {
         + &target("aged", "filesystem = \"ext4\"\naged = \"no.img\"\nneeds = \"an image\"");
     let (outcome, records) =
         compare(&plan(&targets, "[[workload]]\nname = \"names\"\nfiles = 9\n"));
-    for (name, what) in [("engine", "missing: the ext2 engine"), ("aged", "missing: an image: no.")]
-    {
+    for (name, what) in [
+        ("engine", "needs the ext2 engine, which is missing"),
+        ("aged", "needs an image, which is missing: no.img"),
+    ] {
         let note = outcome.notes.iter().find(|n| n.target.as_deref() == Some(name)).unwrap();
         assert_eq!(note.kind, NoteKind::LeftOut);
         assert!(note.text.contains(what), "{}", note.text);

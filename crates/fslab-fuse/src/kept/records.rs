@@ -78,8 +78,6 @@ pub(crate) enum Stage {
     GivenUp,
 }
 
-impl Stage {}
-
 /// The state of the file system before a request. A later daemon compares it with the current state
 /// to find out whether the request was performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -57,6 +57,7 @@ impl Server {
     pub(super) fn forget(&self, job: &mut Job<'_>) -> Result<Answer> {
         let forget: ForgetIn = job.incoming.body.take()?;
         self.note_recovery(job.ino());
+        self.backing.forget(job.ino());
         self.file_system.forget(job.ino(), forget.nlookup);
         Ok(Answer::Now)
     }
@@ -66,6 +67,7 @@ impl Server {
         for _ in 0..batch.count {
             let forget: ForgetOne = job.incoming.body.take()?;
             self.note_recovery(Ino(forget.nodeid));
+            self.backing.forget(Ino(forget.nodeid));
             self.file_system.forget(Ino(forget.nodeid), forget.nlookup);
         }
         Ok(Answer::Now)

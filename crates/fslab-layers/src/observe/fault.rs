@@ -69,8 +69,11 @@ pub use program::{Program, RuleCount};
 use program::{Transfer, Verdict};
 pub use rule_problem::RuleProblem;
 
+/// The name of the layer.
+pub(crate) const NAME: &str = "fault";
+
 pub(crate) const SPEC: LayerSpec = LayerSpec {
-    name: "fault",
+    name: NAME,
     help: "injects errors, delays and damage according to a script",
     kind: LayerKind::Observer,
     stability: Stability::Beta,
@@ -188,7 +191,9 @@ impl Interceptor for Faults {
         if program.watches(Operation::Read) || program.watches(Operation::Write) {
             opened.backing = None;
         }
-        opened.keep_cache &= !program.watches(Operation::Read);
+        // A cached page does not show a fault of the write that filled it.
+        let is_faulty = program.watches(Operation::Read) || program.watches(Operation::Write);
+        opened.keep_cache &= !is_faulty;
         opened.no_flush &= !program.watches(Operation::Flush);
     }
 }

@@ -33,7 +33,7 @@ pub(super) const PLANS: &[Text] = texts!(
     "plans": "default", "quick", "in-process", "null-stack", "kernel-boundary", "names",
     "names-sizes", "names-millions", "names-mounted", "sca", "copies", "chunks", "tails", "appends",
     "overwrites", "compile", "fast-indexing", "fast-indexing-tools", "dmfs", "aging",
-    "aging-policies", "attributes", "applications",
+    "aging-policies", "attributes", "applications", "transports",
 );
 
 impl Text {

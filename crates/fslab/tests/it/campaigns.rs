@@ -67,7 +67,7 @@ fn shares_are_run_and_reported() {
     assert_eq!((&half["missing"], &half["is_complete"]), (&4.into(), &false.into()));
     assert!(half["time_left_seconds"].is_number(), "{half}");
     let told = scratch.done(&["campaign", "report", "run"]);
-    assert!(told.contains("4 are missing"), "{told}");
+    assert!(told.contains("4 of 8 cells are missing"), "{told}");
     let again = share("1/2");
     assert!(again.contains("all its blocks are done"), "{again}");
     share("2/2");

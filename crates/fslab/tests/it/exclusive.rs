@@ -1,5 +1,5 @@
-//! Tests mounts whose files only the mount changes. The kernel caches names and attributes for a
-//! day, and pages until they are evicted, but never shows outdated ones.
+//! Tests mounts whose files only the mount changes. The kernel caches names for a day, and pages
+//! until they are evicted. In these tests, it also caches attributes for an hour.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -105,7 +105,8 @@ fn attributes(path: &Path, flags: AtFlags) -> Result<Vec<i128>, Errno> {
 fn show_current_attributes(place: &Place, outdated: &[usize]) {
     let mut choices = Choices(seed());
     let (mut succeeded, mut compared) = (0, 0);
-    for step in 0..number("FSLAB_OPERATIONS").unwrap_or(OPERATIONS) {
+    let operations = number("FSLAB_OPERATIONS").unwrap_or(OPERATIONS);
+    for step in 0..operations {
         succeeded += u64::from(operate(&place.point, &mut choices).is_ok());
         // Most attributes stay in the cache for many operations before they are compared.
         let path = any_path(&place.point, &mut choices);
@@ -124,14 +125,14 @@ fn show_current_attributes(place: &Place, outdated: &[usize]) {
             compared += u64::from(current.is_ok());
         }
     }
-    assert!(succeeded > OPERATIONS / 10 && compared > OPERATIONS / 10, "{succeeded} {compared}");
+    assert!(succeeded > operations / 10 && compared > operations / 10, "{succeeded} {compared}");
     place.umount();
 }
 
 #[test]
 fn mounted_image_never_shows_outdated_attributes() {
     require_mounting!();
-    let (place, image) = ext2::mounted("64MiB", &[]);
+    let (place, image) = ext2::mounted("64MiB", &["-o", "attr_timeout=1h"]);
     show_current_attributes(&place, &[]);
     ext2::check(&image);
 }
@@ -142,7 +143,10 @@ fn exclusive_directory_never_shows_outdated_attributes() {
     let outdated: [(&str, &[usize]); 3] =
         [("null", &[]), ("null:passthrough=off", &[]), ("zstd", &CHANGED_BY_CODECS)];
     for (layer, outdated) in outdated {
-        show_current_attributes(&Place::mounted(&["-l", layer, "-o", "exclusive"]), outdated);
+        show_current_attributes(
+            &Place::mounted(&["-l", layer, "-o", "exclusive,attr_timeout=1h"]),
+            outdated,
+        );
     }
 }
 

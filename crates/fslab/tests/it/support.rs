@@ -171,7 +171,8 @@ impl Place {
     /// Returns the command that mounts the lower directory with arguments.
     pub fn mount_command(&self, arguments: &[&str]) -> Command {
         let paths = [self.lower.to_str().unwrap(), self.point.to_str().unwrap()];
-        fslab(&[&["mount"], arguments, &paths].concat())
+        // Another test may switch io_uring on for the whole machine. A later `transport=` wins.
+        fslab(&[&["mount", "-o", "transport=device"], arguments, &paths].concat())
     }
 
     #[track_caller]

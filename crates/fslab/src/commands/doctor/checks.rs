@@ -168,12 +168,12 @@ fn io_uring() -> Finding {
     let (name, part) = ("FUSE over io_uring", Part::Speed);
     match fs::read_to_string(SWITCH) {
         Ok(value) if value.trim() == "Y" => {
-            finding(part, name, State::Yes, "possible with -o transport=uring (experimental)")
+            finding(part, name, State::Yes, "used where it is faster (-o transport=auto)")
         }
         Ok(_) => {
             finding(part, name, State::Limited, "switched off in the kernel").with_advice(format!(
-                "to switch it on for the whole machine, as root: echo Y > {SWITCH}; then mount \
-                 with -o transport=uring (experimental)"
+                "to switch it on for the whole machine, as root: echo Y > {SWITCH}; fslab then uses \
+                 it where it is faster (experimental)"
             ))
         }
         Err(_) => finding(part, name, State::Limited, "not supported by this kernel")

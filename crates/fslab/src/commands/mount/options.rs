@@ -25,11 +25,11 @@ Mount options (-o):
   allow_other, allow_self   give access to all users, or only to the mounting one [all for root]
   writeback, nowriteback    buffer writes in the kernel or not; writeback excludes passthrough
                             [writeback for codecs with `keep`, else nowriteback]
-  exclusive                 no other program changes LOWER, so the kernel may cache names and
-                            attributes for a day (with allow_other only for root; not for tiers)
+  exclusive                 no other program changes LOWER, so the kernel may cache names for a day
+                            and keep pages (with allow_other only for root; not for tiers)
   idmap                     allow id-mapped mounts of the mount
   entry_timeout=DURATION    how long the kernel may cache a name [1s, exclusive: 1d]
-  attr_timeout=DURATION     how long the kernel may cache attributes [as for names]
+  attr_timeout=DURATION     how long the kernel may cache attributes [1s]
   threads=NUMBER            maximum number of worker threads [8 to 32]
   poll=DURATION             busy-poll this long for the next request under load [50us]
   transport=auto|device|uring
@@ -49,11 +49,11 @@ Options for mount(8) itself (defaults, auto, user, nofail, x-...) are ignored.";
 /// Default number of daemon deaths within a minute after which `keep` starts no other daemon.
 const DEATHS_MAX: usize = 5;
 
-/// How long the kernel may cache names and attributes that other programs may change in the lower
+/// How long the kernel may cache attributes, and names that other programs may change in the lower
 /// directory.
 const VALIDITY: Duration = Duration::from_secs(1);
 
-/// How long the kernel may cache names and attributes that change only through the mount.
+/// How long the kernel may cache names that change only through the mount.
 const EXCLUSIVE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The options given with `-o`.
@@ -152,9 +152,14 @@ impl Options {
         }
         let mount = &mut self.mount;
         mount.exclusive |= stack.is_exclusive();
-        let validity = if mount.exclusive { EXCLUSIVE_VALIDITY } else { VALIDITY };
+        // After an error, the kernel treats a name as unchanged. With `sync`, with `keep` and with
+        // injected faults, the name may have changed nevertheless.
+        let is_certain = mount.synchronous.is_none() && !mount.keep && !stack.injects_faults();
+        let validity = if mount.exclusive && is_certain { EXCLUSIVE_VALIDITY } else { VALIDITY };
         mount.entry_timeout = self.entry_timeout.unwrap_or(validity);
-        mount.attr_timeout = self.attr_timeout.unwrap_or(validity);
+        // A reply that was prepared before a change may arrive after it. The kernel does not detect
+        // this for every change of attributes, so their validity is short.
+        mount.attr_timeout = self.attr_timeout.unwrap_or(VALIDITY);
         Ok(())
     }
 
@@ -166,7 +171,12 @@ impl Options {
     pub fn reason_for_device(&self, stack: &Stack) -> Option<&'static str> {
         if self.mount.keep {
             Some("the kernel resends only requests that were read from /dev/fuse, as keep needs")
-        } else if !stack.passes_data() || self.mount.writeback {
+        } else if self.mount.threads.is_some() || self.mount.poll != MountOptions::default().poll {
+            Some("threads and poll apply only to /dev/fuse")
+        } else if !stack.passes_data()
+            || self.mount.writeback
+            || self.mount.synchronous == Some(Synchronous::Everything)
+        {
             Some("the daemon reads and writes data, and data is read slower over io_uring")
         } else if !rustix::process::geteuid().is_root() {
             Some("only the daemon of root can let the kernel read and write lower files itself")
@@ -367,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_attributes_are_cached_longer_if_only_the_mount_changes_them() {
+    fn names_are_cached_longer_if_only_the_mount_changes_them() {
         let applied = |stack: &str, text| {
             let stack = Stack::parse(stack, FOREIGN).unwrap();
             let mut options = parse(text).unwrap();
@@ -379,12 +389,16 @@ mod tests {
             ("null / /x", "exclusive", day),
             ("zstd / /x", "exclusive", day),
             ("ext2:/x", "rw", day),
-            ("null / ext2:/x", "rw", day),
+            ("ext2:/x", "sync", VALIDITY),
+            ("null / ext2:/x", "rw", VALIDITY),
             ("zstd / ext2:/x", "rw", VALIDITY),
+            ("/x", "exclusive,dirsync", VALIDITY),
+            ("/x", "exclusive,keep", VALIDITY),
+            ("fault:rules=unlink late EIO / /x", "exclusive", VALIDITY),
         ] {
             let mount = applied(stack, text).unwrap();
-            assert_eq!((mount.entry_timeout, mount.attr_timeout), (validity, validity), "{stack}");
-            assert_eq!(mount.exclusive, validity == day, "{stack}");
+            let found = (mount.entry_timeout, mount.attr_timeout);
+            assert_eq!(found, (validity, VALIDITY), "{stack}, {text}");
         }
         let mount = applied("ext2:/x", "attr_timeout=2s").unwrap();
         assert_eq!((mount.entry_timeout, mount.attr_timeout), (day, Duration::from_secs(2)));
@@ -414,6 +428,8 @@ mod tests {
             ("ext2:/x", "rw", TransportChoice::Device),
             ("null / /x", "keep", TransportChoice::Device),
             ("null / /x", "writeback", TransportChoice::Device),
+            ("null / /x", "sync", TransportChoice::Device),
+            ("null / /x", "threads=4", TransportChoice::Device),
             ("zstd / /x", "transport=uring", TransportChoice::Uring),
         ] {
             assert_eq!(chosen(stack, text), expected, "{stack}, {text}");
