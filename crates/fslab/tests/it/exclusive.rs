@@ -155,7 +155,7 @@ fn exclusive_directory_never_shows_outdated_attributes() {
 #[test]
 fn names_are_cached_for_longer_than_a_second_only_if_the_mount_is_exclusive() {
     require_mounting!();
-    for (options, is_cached) in [("exclusive", true), ("rw", false)] {
+    for (options, is_cached) in [("exclusive,attr_timeout=1h", true), ("attr_timeout=1h", false)] {
         let place = Place::mounted(&["-l", "null", "-o", options]);
         fs::write(place.point.join("file"), "content").unwrap();
         assert!(place.point.join("file").exists());
