@@ -196,8 +196,8 @@ impl Poison {
         Ok(length)
     }
 
-    /// Returns a source of this length, for partial last blocks. Returns `None` if it does not exist
-    /// yet and there are already too many sources.
+    /// Returns a source of this length, for partial last blocks. Returns `None` if it does not
+    /// exist yet and there are already too many sources.
     fn tail(&self, length: u64) -> Result<Option<Arc<Source>>> {
         let mut sources = self.sources.lock();
         if let Some(tail) = sources.tails.get(&length).filter(|tail| !tail.has_enough()) {

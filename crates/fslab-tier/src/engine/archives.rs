@@ -67,8 +67,8 @@ impl Tier {
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        // The error `missing` means that no archive with a recorded copy is available. It is returned
-        // instead of the errors of the other archives, because it is the actual cause.
+        // The error `missing` means that no archive with a recorded copy is available. It is
+        // returned instead of the errors of the other archives, because it is the actual cause.
         let missing = self.is_there(version).err();
         let answer =
             first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));

@@ -172,8 +172,8 @@ fn io_uring() -> Finding {
         }
         Ok(_) => {
             finding(part, name, State::Limited, "switched off in the kernel").with_advice(format!(
-                "to switch it on for the whole machine, as root: echo Y > {SWITCH}; fslab then uses \
-                 it where it is faster (experimental)"
+                "to switch it on for the whole machine, as root: echo Y > {SWITCH}; fslab then \
+                 uses it where it is faster (experimental)"
             ))
         }
         Err(_) => finding(part, name, State::Limited, "not supported by this kernel")
