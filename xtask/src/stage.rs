@@ -30,6 +30,9 @@ const IMAGE_SIZE_BYTES: u64 = 4 << 30;
 const UNMOUNT_TRIES: usize = 600;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Maximum number of checks whether a loop device was detached.
+const DETACH_TRIES: usize = 100;
+
 /// The user-space file system that is mounted over the kernel's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
@@ -202,8 +205,7 @@ impl Stage {
         }
         self.lower.unmount()?;
         let image = self.folder.path().join("image");
-        let attached = process::capture(Command::new("losetup").arg("-j").arg(&image))?;
-        ensure!(attached.is_empty(), "a loop device is still attached: {}", attached.trim());
+        expect_detached(&image)?;
         let path = self.folder.path().to_path_buf();
         self.folder.close().with_context(|| format!("cannot delete {}", path.display()))
     }
@@ -261,6 +263,19 @@ impl Stage {
         let point = self.beside("upper")?;
         Mount::new(command.arg(leaf).arg(&point), point, unmount).map(Some)
     }
+}
+
+/// Waits until no loop device uses an image. The kernel detaches the device a little after the
+/// unmount if another program, such as blkid, has it open.
+fn expect_detached(image: &Path) -> Result<()> {
+    let attached = || process::capture(Command::new("losetup").arg("-j").arg(image));
+    for _ in 0..DETACH_TRIES {
+        if attached()?.is_empty() {
+            return Ok(());
+        }
+        thread::sleep(UNMOUNT_PAUSE);
+    }
+    bail!("a loop device is still attached: {}", attached()?.trim())
 }
 
 /// Makes a temporary folder that other users can enter, because suites act as other users. Its path
