@@ -111,7 +111,7 @@ pub enum Basis {
     Plan(Box<Query>),
     /// The output of a command.
     Command(Box<Reading>),
-    /// fslab can't measure the claim yet. The text states what is needed.
+    /// fslab can't measure the claim yet. The text names the missing feature.
     Missing(String),
     /// The claim is deliberately not measured. The text states the reason.
     NotReproduced(String),

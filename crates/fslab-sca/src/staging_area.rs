@@ -40,7 +40,7 @@ impl Area {
     }
 
     /// Returns the offset of the slot for the chunk with this sequence number. Staged chunks have
-    /// successive numbers, and there are no more of them than slots, so each has its own slot.
+    /// successive numbers, and their number is at most that of the slots. So each has its own slot.
     pub fn slot(self, sequence: u64) -> u64 {
         self.base + sequence % STAGING_SLOTS * self.slot_bytes
     }

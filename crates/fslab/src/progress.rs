@@ -40,7 +40,7 @@ pub struct Progress {
 
 /// The state that is shared with the thread that shows the progress.
 struct Shared {
-    /// The word for what is done with each file, such as "verified".
+    /// The past participle of the work on each file, such as "verified".
     done: &'static str,
     bar: ProgressBar,
     has_lines: bool,

@@ -345,8 +345,8 @@ mod tests {
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 
-    /// Another process finds that nobody listens on a leftover socket. Just afterwards, a mount
-    /// reuses its name.
+    /// A process finds a leftover socket without a listener. Just afterwards, a mount reuses its
+    /// name.
     #[test]
     fn reused_name_of_a_leftover_socket_is_not_removed() {
         let scratch = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Returns what is wrong with a link; `None` if its target exists.
+/// Returns the fault of a link; `None` if its target exists.
 fn fault(tree: &Tree, page: &str, target: &str) -> Option<&'static str> {
     if target.contains("://") {
         return None;
