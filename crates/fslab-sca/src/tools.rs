@@ -196,7 +196,7 @@ impl Tool {
         Ok(figures)
     }
 
-    /// Whether [`pack`] would rewrite the file.
+    /// Whether [`pack()`] would rewrite the file.
     ///
     /// # Errors
     /// The file can't be read.
@@ -207,7 +207,7 @@ impl Tool {
             || self.has_outdated_content(&log)?)
     }
 
-    /// Whether [`pack`] would rewrite the file, but a mount would not.
+    /// Whether [`pack()`] would rewrite the file, but a mount would not.
     fn gains_only_by_tool(&self) -> Result<bool> {
         let log = self.look()?.log;
         Ok(!self.gains_in_a_mount(&log)? && self.has_outdated_content(&log)?)

@@ -62,7 +62,7 @@ pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<RatioInterval> {
 /// is left, or if a value is not positive.
 ///
 /// The interval is a bootstrap interval; each stratum is resampled separately. If a stratum has
-/// fewer than [`FEWEST_FOR_BOOTSTRAP`] pairs, Student's interval is used. The p-value is that of a
+/// fewer than `FEWEST_FOR_BOOTSTRAP` pairs, Student's interval is used. The p-value is that of a
 /// t-test with the degrees of freedom of Satterthwaite (1946).
 #[must_use]
 pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
@@ -81,7 +81,7 @@ pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioIn
 /// The interval is a bootstrap interval of whole clusters (Davison and Hinkley 1997, section 3.8).
 /// Its width depends on the spread of the clusters' ratios. In contrast, the interval of
 /// [`stratified_ratio`] is valid only for the measured clusters. With fewer than
-/// [`FEWEST_FOR_BOOTSTRAP`] clusters, Student's interval of the clusters' means is used. The
+/// `FEWEST_FOR_BOOTSTRAP` clusters, Student's interval of the clusters' means is used. The
 /// p-value is that of a t-test of these means.
 #[must_use]
 pub fn clustered_ratio(clusters: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
