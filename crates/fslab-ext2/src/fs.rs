@@ -141,8 +141,8 @@ impl Ext2 {
     /// contains changes of an earlier daemon, they are restored and made durable first.
     ///
     /// # Errors
-    /// The same as [`open`](Self::open), and [`Error::NotKept`](crate::Error::NotKept) if the memory
-    /// contains no valid records of this file system.
+    /// The same as [`open`](Self::open), and [`Error::NotKept`](crate::Error::NotKept) if the
+    /// memory contains no valid records of this file system.
     pub fn open_kept(
         device: Arc<dyn BlockDevice>,
         mut options: VolumeOptions,
