@@ -146,11 +146,12 @@ impl Options {
                  would see outdated files if a program changed the lower directory"
             );
         }
-        mount.transport = self.transport.unwrap_or_default();
-        if self.reason_for_device(stack).is_none() {
-            self.mount.transport = self.transport.unwrap_or(TransportChoice::Auto);
-        }
+        let preferred = match self.reason_for_device(stack) {
+            Some(_) => TransportChoice::Device,
+            None => TransportChoice::Auto,
+        };
         let mount = &mut self.mount;
+        mount.transport = self.transport.unwrap_or(preferred);
         mount.exclusive |= stack.is_exclusive();
         // After an error, the kernel treats a name as unchanged. With `sync`, with `keep` and with
         // injected faults, the name may have changed nevertheless.
