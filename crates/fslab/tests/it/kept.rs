@@ -740,6 +740,14 @@ fn a_signal_to_the_supervisor_outlives_the_daemon() {
     let (supervisor, daemon) = processes(&place);
     let daemon = daemon.unwrap();
     kill_process(daemon, Signal::STOP).unwrap();
+    // A thread that still runs could handle the next signal before this one.
+    soon("all threads of the daemon have stopped", || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.as_raw_pid())).unwrap();
+        tasks.flatten().all(|task| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap();
+            status.contains("State:\tT (stopped)")
+        })
+    });
     kill_process(supervisor, Signal::TERM).unwrap();
     soon("the signal was passed on", || {
         let status = fs::read_to_string(format!("/proc/{}/status", daemon.as_raw_pid())).unwrap();

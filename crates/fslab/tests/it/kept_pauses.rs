@@ -13,7 +13,9 @@ use crate::kept::{
     EXT2, append_lines, arguments_for, change_names, kill_daemon, place_for, processes,
     umount_whole, write_and_read,
 };
-use crate::support::{Place, daemons_naming, require_mounting, soon, umount_unused};
+use crate::support::{
+    DETACH_OTHER_MOUNTS, Place, daemons_naming, require_mounting, soon, umount_unused,
+};
 
 /// Where control groups of version 2 are usually mounted.
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
@@ -147,7 +149,7 @@ impl Container {
     fn new(unshared: &[&str], script: &str, place: &Place, arguments: &str) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private"]).args(unshared);
-        command.args(["sh", "-ec", script]);
+        command.args(["sh", "-ec", &format!("{DETACH_OTHER_MOUNTS}{script}")]);
         command.env("PROGRAM", env!("CARGO_BIN_EXE_fslab")).env("ARGUMENTS", arguments);
         command.env("LOWER", &place.lower).env("POINT", &place.point);
         Self(command.stdin(Stdio::null()).spawn().unwrap())

@@ -89,6 +89,16 @@ pub fn copy_program(program: &Path, to: &Path) {
     assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
 }
 
+/// A shell command for a new mount namespace. It detaches the namespace's copies of the mounts of
+/// other tests. Otherwise these would stay mounted for as long as the namespace exists, and one
+/// that does not answer would stop `umount -a`.
+pub const DETACH_OTHER_MOUNTS: &str = r#"
+findmnt -nlt fuse.fslab -o TARGET | while read -r point; do
+    # Detaching a mount also detaches the mounts inside it.
+    umount -ilc "$point" 2> /dev/null || :
+done
+"#;
+
 /// Returns whether this process has a separate /run. Such a process finds only the sockets of its
 /// own mounts, and no other process removes them. If it has none, runs the test again in a process
 /// with a separate /run.
@@ -99,8 +109,9 @@ pub fn has_own_run(test: &str) -> bool {
     if std::env::var_os(VARIABLE).is_some() {
         return true;
     }
+    let script = format!("{DETACH_OTHER_MOUNTS}{IN_OWN_RUN}");
     let output = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-ec", IN_OWN_RUN, "sh"])
+        .args(["--mount", "--propagation", "private", "sh", "-ec", &script, "sh"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", test])
         .env(VARIABLE, "1")
@@ -182,6 +193,16 @@ impl Place {
         assert!(!is_mounted(&self.point));
     }
 
+    /// Kills all daemons of this mount point, even if they are stopped.
+    fn kill_daemons(&self) {
+        // A supervisor may start another daemon before it is killed.
+        for pid in std::iter::repeat_with(|| daemons_naming(&self.point)).take(10).flatten() {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            // This fails if the process has ended.
+            let _killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
     /// Returns the process ID of the daemon that serves this mount point.
     pub fn daemon(&self) -> u32 {
         daemons_naming(&self.point).into_iter().next().unwrap()
@@ -190,6 +211,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.kill_daemons();
+        }
         while is_mounted(&self.point) {
             if rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::DETACH).is_err() {
                 return;
