@@ -41,7 +41,8 @@ use crate::object::archived_tree::entries;
 pub use crate::object::archived_tree::trees;
 use crate::object::reader::ObjectReader;
 use crate::poison::Poison;
-use crate::stored::{Attributes, Residency, Version};
+use crate::stored::residency::{ReadResidency, Unreadable};
+use crate::stored::{Attributes, Residency, StoredResidency, Version};
 
 mod attributes;
 mod entries;
@@ -245,9 +246,32 @@ impl<'a> Rebuilder<'a> {
         self.notes.write(0)
     }
 
+    /// Returns the residency of a file. The facts that a compact residency does not record are read
+    /// from the catalogue, whose rows of earlier runs are right about objects, or from the archives.
+    fn residency(&self, found: &Found) -> ReadResidency {
+        let compact = match self.around.marks.read(&**self.lower, found.ino())? {
+            Some(StoredResidency::Compact(compact)) => compact,
+            Some(StoredResidency::Full(full)) => return Ok(Some(*full)),
+            None => return Ok(None),
+        };
+        let inode = (self.around.inode_identity)(&found.attr);
+        if !compact.is_of(self.tier, inode) {
+            return Ok(Some(compact.of_copied_stub(found.attr.size)));
+        }
+        let known = self.notes.version(compact.object).and_then(|known| match known {
+            Some(known) => Ok(known),
+            None => {
+                let object = (self.tier, compact.object, compact.location);
+                ObjectReader::find_version(self.archives, object)
+            }
+        });
+        let (file, version) = known.map_err(|error| Unreadable::UnknownObject(Box::new(error)))?;
+        Ok(Some(compact.expand((self.tier, inode), file, version)))
+    }
+
     /// Returns the residency of a file, if it belongs to this tier and was written for this inode.
     fn own_residency(&self, found: &Found) -> Option<Residency> {
-        let known = self.around.marks.read(&**self.lower, found.ino());
+        let known = self.residency(found);
         let is_own = |known: &Residency| {
             known.tier == self.tier && self.around.is_of(known.inode, &found.attr)
         };

@@ -235,6 +235,10 @@ impl Tier {
             Ok(None) => return Ok(Loaded::Plain),
             Ok(Some(recorded)) => recorded,
             Err(Unreadable::Below(error)) => return Err(error),
+            Err(unknown @ Unreadable::UnknownObject(_)) => {
+                tracing::error!("{}: {unknown}", self.name(ino));
+                return Err(Errno::IO.into());
+            }
             Err(Unreadable::Corrupt(what)) => {
                 tracing::error!("{}: {what}; the file can't be used", self.name(ino));
                 return Ok(Loaded::Damaged);

@@ -18,8 +18,8 @@ use crate::stored::attributes::Attributes;
 use crate::stored::bytes::{Corrupt, Cursor, Result};
 use crate::stored::format::{
     ATTRIBUTES_BYTES_MAX, BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD,
-    HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, STORED_BLOCK_BYTES_MAX, TAIL_MAGIC,
-    TailRecord, VERSION, blocks_of, crc_of,
+    HEAD_MAGIC, HeadRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, STORED_BLOCK_BYTES_MAX,
+    TAIL_MAGIC, TailRecord, VERSION, blocks_of, crc_of,
 };
 use crate::stored::residency::{Location, Version};
 
@@ -188,6 +188,39 @@ impl ObjectReader {
             page_hashes,
             page: Mutex::new(None),
         })
+    }
+
+    /// Returns the file and the version of an object of a tier, which is known by its location.
+    /// Asks all archives, so that the version lists each of them that has a copy.
+    ///
+    /// # Errors
+    /// The error of the last archive, if no archive has the object.
+    pub(crate) fn find_version(
+        archives: &[Arc<dyn Archive>],
+        (tier, object, location): (Id, Id, Location),
+    ) -> crate::Result<(Id, Version)> {
+        let mut known: Option<(Id, Version)> = None;
+        let mut problem = None;
+        for archive in archives {
+            let reader = match Self::open_any(archive, ContainerKind::Files, location) {
+                Ok(reader) => reader,
+                Err(error) => {
+                    problem = Some(error);
+                    continue;
+                }
+            };
+            let heading = reader.heading();
+            if (heading.object, heading.tier, heading.kind) != (object, tier, KIND_FILE) {
+                problem = Some(reader.damaged(Corrupt("it is not the object that was archived")));
+                continue;
+            }
+            let (file, version) = known.get_or_insert((heading.file, reader.version()));
+            if *file == heading.file && version.root == reader.root {
+                *version = version.clone().with_copies(&[archive.id()]);
+            }
+        }
+        let none = || Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
+        known.ok_or_else(|| problem.unwrap_or_else(none))
     }
 
     /// Returns a reader that reads each part from the archive, for callers that combine copies.

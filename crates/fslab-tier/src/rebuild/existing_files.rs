@@ -64,7 +64,7 @@ impl Rebuilder<'_> {
     fn note_kept(&mut self, path: &[u8], found: &Found) -> Result<()> {
         let marks = self.around.marks;
         let is_own = |known: &Residency| self.around.is_of(known.inode, &found.attr);
-        match marks.read(&**self.lower, found.ino()) {
+        match self.residency(found) {
             Ok(Some(known)) if known.tier == self.tier && is_own(&known) => {
                 self.note(known.file, &known.version, &found.attr, path);
             }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use crate::catalogue::{Catalogue, ObjectRow, ObjectState};
 use crate::error::Result;
 use crate::id::Id;
+use crate::stored::Version;
 
 /// The role of an object in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +58,20 @@ impl<'a> ObjectRoles<'a> {
 
     /// Returns the recorded role and row of an object.
     pub(super) fn get(&self, object: Id) -> Result<Option<(Role, ObjectRow)>> {
-        let row = match self.rows.get(&object) {
-            Some(row) => Some(row.clone()),
-            None => self.catalogue.get(object)?,
-        };
+        let row = self.row(object)?;
         Ok(row.and_then(|row| Some((self.role(&row)?, row))))
+    }
+
+    /// Returns the file and the version of an object, even if only an earlier run recorded them.
+    pub(super) fn version(&self, object: Id) -> Result<Option<(Id, Version)>> {
+        Ok(self.row(object)?.map(|row| (row.file, row.version)))
+    }
+
+    fn row(&self, object: Id) -> Result<Option<ObjectRow>> {
+        match self.rows.get(&object) {
+            Some(row) => Ok(Some(row.clone())),
+            None => self.catalogue.get(object),
+        }
     }
 
     fn role(&self, row: &ObjectRow) -> Option<Role> {

@@ -12,7 +12,7 @@ use crate::id::Id;
 use crate::lower::{Found, OwnFile};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
-use crate::stored::{Attributes, Residency, Version};
+use crate::stored::{Attributes, Residency, StoredResidency, Version};
 
 impl Rebuilder<'_> {
     /// Makes a file whose bytes are in archives, or an empty file. If the lower file system has
@@ -77,7 +77,8 @@ impl Rebuilder<'_> {
         let poisoned = version.size > 0 && self.poison.is_ready(version.size);
         let residency = Residency { poisoned, ..self.stub(*file, version, attr) };
         let write = |residency: &Residency| {
-            self.around.marks.write(&**self.lower, &request, ino, residency).map_err(below())
+            let stored = StoredResidency::shortest(residency);
+            self.around.marks.write(&**self.lower, &request, ino, &stored).map_err(below())
         };
         let resize = |size| {
             let size = SetAttr { size: Some(size), ..SetAttr::default() };
@@ -148,7 +149,8 @@ impl Rebuilder<'_> {
             ino,
         )?;
         own.sync().map_err(below())?;
-        self.around.marks.write(&**self.lower, &self.request(), ino, residency).map_err(below())
+        let stored = StoredResidency::shortest(residency);
+        self.around.marks.write(&**self.lower, &self.request(), ino, &stored).map_err(below())
     }
 
     /// Fills a whole file with poison, if its residency records poison.

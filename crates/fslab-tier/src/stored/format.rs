@@ -49,6 +49,11 @@ pub const TREE_ENTRY_BYTES_MAX: usize = ATTRIBUTES_BYTES_MAX + 1024;
 
 /// The first bytes of the residency of a file.
 pub const RESIDENCY_MAGIC: [u8; 4] = *b"FSt1";
+/// The first bytes of the compact form of a residency.
+pub const COMPACT_MAGIC: [u8; 2] = *b"Fc";
+/// Maximum length of the compact form in bytes. An inode of 256 bytes on ext4 has room for an xattr
+/// of this length, if the inode has no other xattrs.
+pub const COMPACT_BYTES_MAX: usize = 60;
 /// The first bytes of the mark of a tree.
 pub const TREE_MAGIC: [u8; 4] = *b"FSt0";
 /// The first bytes of an object.
@@ -70,6 +75,9 @@ pub const FLAG_CHANGED: u8 = 1;
 /// A recall or a release was in progress when this residency was written. So the modification time
 /// of the lower file may differ from the one that programs see.
 pub const FLAG_MOVING: u8 = 2;
+
+/// In the compact form of a residency: the lower file contains poison instead of holes.
+pub const FLAG_POISONED: u8 = 1;
 
 /// The version of a residency whose offline blocks contain poison in the lower file. Versions of
 /// fslab without support for poison would treat it as data, so they refuse this version.
@@ -131,6 +139,27 @@ pub struct ResidencyRecord {
     /// The time when bytes were last recalled, or when a program last began to change the file, in
     /// seconds since 1970. It is 0 if this never happened, or happened before the time was
     /// recorded.
+    pub touched_seconds: U32,
+    /// CRC32C of the whole value with this field zero.
+    pub crc: U32,
+}
+
+/// The compact form of a residency. The offset and the length of the object follow it, as packed
+/// numbers.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct CompactRecord {
+    pub magic: [u8; 2],
+    pub version: u8,
+    /// Only [`FLAG_POISONED`] may be set.
+    pub flags: u8,
+    /// The first bytes of BLAKE3 of the tier and the inode to which this residency was written.
+    pub owner: [u8; 8],
+    /// The last archived version.
+    pub object: [u8; 16],
+    /// The container of the object in an archive.
+    pub container: [u8; 16],
+    /// As in [`ResidencyRecord`].
     pub touched_seconds: U32,
     /// CRC32C of the whole value with this field zero.
     pub crc: U32,
@@ -231,6 +260,7 @@ pub struct SealRecord {
 
 const _: () = assert!(size_of::<SealRecord>() == 56);
 const _: () = assert!(size_of::<ResidencyRecord>() == 176);
+const _: () = assert!(size_of::<CompactRecord>() == 52);
 const _: () = assert!(size_of::<TreeRecord>() == 28);
 const _: () = assert!(size_of::<HeadRecord>() == 96);
 const _: () = assert!(size_of::<EntryRecord>() == 56);

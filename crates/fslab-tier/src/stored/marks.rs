@@ -8,10 +8,11 @@ use std::ffi::OsStr;
 use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
 
 use super::bytes::Corrupt;
+use super::compact::StoredResidency;
 use super::format::{
     MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES,
 };
-use super::residency::{self, ReadResidency, Residency, TreeMark, Unreadable};
+use super::residency::{self, ReadStored, TreeMark, Unreadable};
 use crate::lower::{own_request, with_leave};
 
 mod mode;
@@ -72,7 +73,7 @@ impl Marks {
     /// # Errors
     /// `EACCES` if the file belongs to this user, but its mode denies reading. Errors of the lower
     /// file system, or the reason why the value is invalid.
-    pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
+    pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadStored {
         let value = match get(fs, ino, self.residency_name()) {
             // A file that this user neither owns nor can read can't have been marked by this user's
             // tier.
@@ -88,7 +89,7 @@ impl Marks {
             ino,
             "its residency is not trusted, because the file belongs to another user",
         )?;
-        Ok(Some(Residency::decode(&value)?))
+        Ok(Some(StoredResidency::decode(&value)?))
     }
 
     /// Like [`Self::read`], for a caller that prevents other accesses to the file during this call.
@@ -96,7 +97,7 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of the lower file system, or the reason why the value is invalid.
-    pub fn read_at_rest(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
+    pub fn read_at_rest(self, fs: &dyn FileSystem, ino: Ino) -> ReadStored {
         let read = || self.read(fs, ino);
         match read() {
             Err(Unreadable::Below(error)) if self.wants_leave(&error) => {
@@ -124,8 +125,8 @@ impl Marks {
             return Ok(false);
         }
         let value = get(fs, ino, RESIDENCY_NAMES[1])?;
-        let known = value.and_then(|value| Residency::decode(&value).ok());
-        Ok(known.is_some_and(|known| !known.offline.is_empty()))
+        let known = value.and_then(|value| StoredResidency::decode(&value).ok());
+        Ok(known.is_some_and(|known| known.is_stub()))
     }
 
     /// Writes the residency of a file without a sync. The caller prevents other accesses to the
@@ -138,9 +139,12 @@ impl Marks {
         fs: &dyn FileSystem,
         request: &Request,
         ino: Ino,
-        residency: &Residency,
+        residency: &StoredResidency,
     ) -> fslab_vfs::Result<()> {
-        let value = residency.encode().ok_or(Errno::TOOBIG)?;
+        let value = match residency {
+            StoredResidency::Full(full) => full.encode().ok_or(Errno::TOOBIG)?,
+            StoredResidency::Compact(compact) => compact.encode(),
+        };
         let name = OsStr::new(self.residency_name());
         let set = || fs.setxattr(request, ino, name, &value, XattrMode::empty());
         match set() {

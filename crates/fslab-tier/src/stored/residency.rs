@@ -4,6 +4,7 @@ use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bytes::{Corrupt, Cursor, put_packed};
+use super::compact::StoredResidency;
 use super::format::{
     COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, ResidencyRecord,
     SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, VERSION_POISONED, blocks_of,
@@ -196,21 +197,27 @@ fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt>
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
     let mut value = value.to_vec();
-    if value.len() >= size_of::<ResidencyRecord>() {
-        seal(&mut value, size_of::<ResidencyRecord>());
+    let is_compact = value.starts_with(&super::format::COMPACT_MAGIC);
+    let record_bytes = if is_compact {
+        size_of::<super::format::CompactRecord>()
+    } else {
+        size_of::<ResidencyRecord>()
+    };
+    if value.len() >= record_bytes {
+        seal(&mut value, record_bytes);
     }
     value
 }
 
 /// Writes a CRC of the whole value to the last four bytes of its record. These four bytes are
 /// treated as zero in the CRC.
-fn seal(value: &mut [u8], record_bytes: usize) {
+pub(super) fn seal(value: &mut [u8], record_bytes: usize) {
     value[record_bytes - 4..record_bytes].fill(0);
     let crc = crc32c::crc32c(value);
     value[record_bytes - 4..record_bytes].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
+pub(super) fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
     let mut copy = value.to_vec();
     copy[record_bytes - 4..record_bytes].fill(0);
     crc32c::crc32c(&copy).to_le_bytes() == value[record_bytes - 4..record_bytes]
@@ -218,6 +225,9 @@ fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
 
 /// The residency of a file; `None` for a file that was never archived.
 pub type ReadResidency = Result<Option<Residency>, Unreadable>;
+
+/// The residency of a file as it is stored; `None` for a file that was never archived.
+pub type ReadStored = Result<Option<StoredResidency>, Unreadable>;
 
 /// The reason why a residency can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -228,6 +238,10 @@ pub enum Unreadable {
     /// The value is invalid.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// The value is a compact residency. Neither the catalogue nor an available archive has its
+    /// object.
+    #[error("its object is not in the catalogue, and can't be read from an archive: {0}")]
+    UnknownObject(Box<crate::error::Error>),
 }
 
 /// The mark on the root of a tree.

@@ -68,7 +68,7 @@ pub fn ino_of(bench: &Bench, number: u64) -> Ino {
 
 pub fn place_of(bench: &Bench, number: u64) -> Location {
     let known = Marks::Trusted.read(&*bench.lower, ino_of(bench, number));
-    known.unwrap().unwrap().version.location
+    known.unwrap().unwrap().location()
 }
 
 fn read(bench: &Bench, number: u64) -> fslab_vfs::Result<Vec<u8>> {

@@ -11,7 +11,7 @@ use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::Client;
 
 use crate::encryption::{in_chunk, sealed};
-use crate::support::{Bench, MIB, TIER, noise, open, open_over};
+use crate::support::{Bench, MIB, TIER, copied, noise, open, open_over};
 
 /// Makes a bench with this number of archives, each of which receives a copy.
 fn bench_of(copies: u8) -> Bench {
@@ -20,8 +20,8 @@ fn bench_of(copies: u8) -> Bench {
 }
 
 /// Reopens the tier of a bench with encrypted archives, each with its own key.
-fn encrypted(bench: &Bench) -> (Arc<Tier>, Arc<TierFs>) {
-    let (archives, catalogue) = (sealed(bench, &bench.archives), Catalogue::in_memory().unwrap());
+fn encrypted(bench: &Bench, known: &Catalogue) -> (Arc<Tier>, Arc<TierFs>) {
+    let (archives, catalogue) = (sealed(bench, &bench.archives), copied(known));
     open_over(&bench.lower, bench.tier.settings(), archives, catalogue, &bench.around)
 }
 
@@ -35,23 +35,22 @@ fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     tier.archive(ino, b"file", &own_request()).unwrap();
     tier.release(ino, b"file", 0).unwrap();
     let known = Marks::Trusted.read(&**tier.lower(), ino).unwrap().unwrap();
-    (ino, known.version.location)
+    (ino, known.location())
 }
 
 /// Checks that each archive is sufficient to return the whole file, with an engine that has no
 /// cached state.
 #[track_caller]
-fn each_is_whole(bench: &Bench, is_encrypted: bool) {
+fn each_is_whole(bench: &Bench, known: &Catalogue, is_encrypted: bool) {
     for only in 0..bench.archives.len() {
         let failing = |archive: &Arc<MemoryArchive>, fails| {
             archive.faults().reads_fail.store(fails, Ordering::SeqCst);
         };
         let (tier, fs) = if is_encrypted {
-            encrypted(bench)
+            encrypted(bench, known)
         } else {
-            let catalogue = Catalogue::in_memory().unwrap();
             let settings = bench.tier.settings();
-            open(&bench.lower, settings, &bench.archives, catalogue, &bench.around)
+            open(&bench.lower, settings, &bench.archives, copied(known), &bench.around)
         };
         for (number, archive) in bench.archives.iter().enumerate() {
             failing(archive, number != only);
@@ -68,7 +67,7 @@ fn each_is_whole(bench: &Bench, is_encrypted: bool) {
 #[test]
 fn encrypted_object_is_read_from_chunks_of_several_damaged_copies() {
     let bench = bench_of(3);
-    let (tier, fs) = encrypted(&bench);
+    let (tier, fs) = encrypted(&bench, bench.tier.catalogue());
     let (ino, at) = away(&tier, &*fs);
     for (copy, chunks) in [[1, 5, 20], [1, 6, 33], [5, 6, 46]].into_iter().enumerate() {
         for chunk in chunks {
@@ -83,13 +82,13 @@ fn encrypted_object_is_read_from_chunks_of_several_damaged_copies() {
     assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (3, &[][..]));
     let again = tier.scrub(&own_request()).unwrap();
     assert_eq!((again.copies, again.repaired, again.damaged.len()), (3, 0, 0));
-    each_is_whole(&bench, true);
+    each_is_whole(&bench, tier.catalogue(), true);
 }
 
 #[test]
 fn chunk_damaged_in_all_copies_is_reported_and_costs_only_its_block() {
     let bench = bench_of(3);
-    let (tier, fs) = encrypted(&bench);
+    let (tier, fs) = encrypted(&bench, bench.tier.catalogue());
     let (ino, at) = away(&tier, &*fs);
     for (copy, archive) in bench.archives.iter().enumerate() {
         archive.damage_at(at.container, in_chunk(3));
@@ -126,14 +125,14 @@ fn each_part_of_an_object_is_read_from_an_intact_copy() {
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (2, &[][..]));
     assert!(bench.tier.release(ino, b"file", 0).unwrap().bytes > 0);
-    each_is_whole(&bench, false);
+    each_is_whole(&bench, bench.tier.catalogue(), false);
 }
 
 /// The cached head of a container does not prove that the head is still intact.
 #[test]
 fn damage_to_an_already_cached_head_is_detected() {
     let bench = bench_of(2);
-    let (tier, fs) = encrypted(&bench);
+    let (tier, fs) = encrypted(&bench, bench.tier.catalogue());
     let (ino, at) = away(&tier, &*fs);
     assert!(Client::new(&*fs).contents(ino).unwrap() == contents());
     bench.archives[0].damage_at(at.container, 30);
@@ -145,5 +144,5 @@ fn damage_to_an_already_cached_head_is_detected() {
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (1, &[][..]));
     assert!(tier.release(ino, b"file", 0).unwrap().bytes > 0);
-    each_is_whole(&bench, true);
+    each_is_whole(&bench, tier.catalogue(), true);
 }

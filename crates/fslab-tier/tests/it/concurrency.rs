@@ -8,7 +8,6 @@ use std::time::Duration;
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
-use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Found, Id, WalkEntry, own_request, rebuild};
 use fslab_vfs::{
     Cancellation, Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Timestamp, XattrMode,
@@ -394,8 +393,7 @@ fn gathered_files_do_not_wait_for_a_large_file() {
 fn unreferenced_live_row_does_not_repack_its_bundle_repeatedly() {
     let bench = Bench::new();
     bundled(&bench, 10);
-    let before = Marks::Trusted.read(&*bench.lower, ino_of(&bench, 7));
-    let before = before.unwrap().unwrap().version;
+    let before = bench.residency(ino_of(&bench, 7)).unwrap().version;
     replace(&bench, 0..8);
     bench.tier.scan(&own_request()).unwrap();
     let row = bench.tier.catalogue().get(before.object).unwrap().unwrap();

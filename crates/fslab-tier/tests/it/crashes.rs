@@ -172,7 +172,7 @@ fn block_recalled_while_a_bundle_is_recorded_survives_a_power_cut() {
     for name in NAMES {
         let found = Found::at(life.tier.lower(), name.as_bytes()).unwrap();
         let residency = Marks::Trusted.read(&**life.tier.lower(), found.ino()).unwrap().unwrap();
-        assert!(residency.changed && !residency.offline.is_empty(), "{residency:?}");
+        assert!(residency.is_changed() && residency.is_stub(), "{residency:?}");
     }
     let start = world.crash.position();
     let (reader, has_read) = (Arc::clone(&life.fs), Arc::new(AtomicBool::default()));
@@ -266,7 +266,7 @@ fn lost_after_a_move(plant: Plant) -> (usize, usize) {
     let object = |life: &Life| {
         let lower = life.tier.lower();
         let found = Found::at(lower, b"a").unwrap();
-        Marks::Trusted.read(&**lower, found.ino()).unwrap().unwrap().version.object
+        Marks::Trusted.read(&**lower, found.ino()).unwrap().unwrap().object()
     };
     let before = object(&life);
     for _ in 0..2 {
@@ -396,7 +396,7 @@ fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>
     let look = |name: String| {
         let attr = client.lookup(Ino::ROOT, &name)?;
         let known = Marks::Trusted.read(&**tree, attr.ino).unwrap();
-        let is_changed = known.is_some_and(|known| known.changed);
+        let is_changed = known.is_some_and(|known| known.is_changed());
         Ok((
             attr.ino,
             File { name, bytes: Vec::new(), modified: (!is_changed).then_some(attr.modified) },
@@ -515,7 +515,7 @@ fn holds_what_is_needed(
     for name in client.names(Ino::ROOT).map_err(|error| error.to_string())? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(|error| error.to_string())?.ino;
         let known = Marks::Trusted.read(&**tree, ino).map_err(|error| error.to_string())?;
-        needed.extend(known.map(|known| known.version.location.container));
+        needed.extend(known.map(|known| known.location().container));
     }
     for archive in archives {
         let mut held: BTreeSet<Id> = BTreeSet::new();

@@ -157,7 +157,7 @@ fn state_of_a_released_file_includes_edits_below_the_mount() {
             let mut bench = Bench::with(lower, settings, 1);
             let ino = bench.offline(&bench.client(), "file", &noise(85, 2 * MIB));
             behind(&mut bench, ino, below);
-            let known = || bench.around.marks.read(&*bench.lower, ino).unwrap();
+            let known = || bench.residency(ino);
             let before = known();
             let found = state(&bench, "file");
             let found = (found.state, found.resident_bytes);
@@ -210,9 +210,9 @@ fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
     let mut bench = Bench::new();
     let data = noise(82, 2 * MIB);
     let ino = bench.offline(&bench.client(), "file", &data);
-    let known = bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
+    let known = bench.residency(ino).unwrap();
     let killed = Residency { moving: true, ..known };
-    bench.around.marks.write(&*bench.lower, &own_request(), ino, &killed).unwrap();
+    bench.write_residency(ino, killed);
     change(&bench, ino, |file| {
         for sector in [0, 3, 4, 9, 20, 2049] {
             let at = sector * 512;

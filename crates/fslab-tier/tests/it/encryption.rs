@@ -106,7 +106,7 @@ fn large_bundle(bench: &Bench, tier: &Arc<Tier>, fs: &dyn FileSystem) -> Id {
     do_all(tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
     let ino = client.lookup(Ino::ROOT, "file0").unwrap().ino;
     let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
-    known.version.location.container
+    known.location().container
 }
 
 /// Returns an offset within a chunk of an encrypted container.

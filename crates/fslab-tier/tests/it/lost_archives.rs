@@ -18,7 +18,7 @@ use fslab_vfs::{FileSystem, Ino, MemFs};
 use fslab_vfs_testing::client::Client;
 
 use crate::bundles::{contents, do_all};
-use crate::support::{Bench, MIB, TIER, noise, open, open_over};
+use crate::support::{Bench, MIB, TIER, copied, noise, open, open_over};
 
 /// A tier that keeps two copies of each file, in two archives in directories.
 struct Twofold {
@@ -179,6 +179,9 @@ fn missing_copies_are_made_from_archive_to_archive() {
     client.file(Ino::ROOT, "file3", &large()).unwrap();
     do_all(&bench.tier, &mut |_| {});
     release_all(&bench.tier, &client);
+    // Only a full residency lists copies.
+    let ino = client.lookup(Ino::ROOT, "file0").unwrap().ino;
+    bench.write_residency(ino, bench.residency(ino).unwrap());
     let (tier, fs, further) = raised(&bench);
     tier.scan(&own_request()).unwrap();
     let client = Client::new(&*fs);
@@ -195,10 +198,7 @@ fn missing_copies_are_made_from_archive_to_archive() {
     let recalled = tier.counts().into_iter().find(|(name, ..)| *name == "tier_recalled_bytes");
     assert!(recalled.is_none_or(|(.., bytes)| bytes == 0));
     assert!(bench.offline_blocks(ino) == [0, 1, 2], "no block was recalled");
-    let copies = |ino| {
-        let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
-        known.version.copies
-    };
+    let copies = |ino| tier.residency_below(ino).unwrap().unwrap().version.copies;
     let both = vec![Id([1; 16]), Id([2; 16])];
     assert_eq!(copies(ino), both);
     let renamed = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
@@ -224,7 +224,7 @@ fn scrub_records_a_copy_made_by_an_interrupted_scrub() {
     tier.scan(&own_request()).unwrap();
     // The copy exists, but was never recorded.
     let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
-    let (kind, container) = (ContainerKind::Files, known.version.location.container);
+    let (kind, container) = (ContainerKind::Files, known.location().container);
     let mut bytes = vec![0; bench.archives[0].length((kind, container)).unwrap() as usize];
     bench.archives[0].read((kind, container), 0, &mut bytes).unwrap();
     further.put((kind, container), bytes);
@@ -388,7 +388,7 @@ fn scrub_reports_an_unattached_archive_that_has_the_only_copy() {
     let client = bench.client();
     bench.offline(&client, "file", &large());
     let other = Arc::new(MemoryArchive::new(Id([7; 16]), "other"));
-    let catalogue = Catalogue::in_memory().unwrap();
+    let catalogue = copied(bench.tier.catalogue());
     let (tier, _fs) = open(&bench.lower, &Settings::of(TIER), &[other], catalogue, &bench.around);
     tier.scan(&own_request()).unwrap();
     let scrubbed = tier.scrub(&own_request()).unwrap();

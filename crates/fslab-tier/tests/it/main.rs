@@ -8,6 +8,7 @@ mod bundles;
 mod call_timeouts;
 mod closed_root;
 mod combined_copies;
+mod compact_residencies;
 mod concurrency;
 mod conformance;
 mod copied_stubs;

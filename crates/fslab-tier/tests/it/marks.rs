@@ -29,8 +29,7 @@ fn own_bench() -> Bench {
 
 /// Copies the residency of `from` to the xattr `name` of `to`, with the inode of `to`.
 fn forge(bench: &Bench, from: Ino, to: Ino, name: &str) {
-    let marks = bench.around.marks;
-    let mut known = marks.read(&*bench.lower, from).unwrap().unwrap();
+    let mut known = bench.residency(from).unwrap();
     let attr = bench.lower.getattr(&own_request(), to, None).unwrap();
     known.inode = (bench.around.inode_identity)(&attr);
     bench.below().setxattr(to, name, &known.encode().unwrap()).unwrap();
@@ -132,7 +131,7 @@ fn rebuild_reports_a_stub_with_an_untrusted_xattr() {
     Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let below = Client::new(&*lower);
     let stub = below.file(Ino::ROOT, "file", b"").unwrap();
-    let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
+    let known = bench.residency(ino).unwrap();
     below.setxattr(stub, "user.fslab.tier", &known.encode().unwrap()).unwrap();
     let (archives, catalogue) = (bench.tier.archives(), Catalogue::in_memory().unwrap());
     let request = own_request();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
-use fslab_tier::stored::{Location, Marks, Residency, TreeMark, Version};
+use fslab_tier::stored::{Location, Marks, Residency, StoredResidency, TreeMark, Version};
 use fslab_tier::{
     Environment, Id, Settings, Tier, inode_by_number_and_birth, own_request, rebuild,
 };
@@ -180,7 +180,7 @@ fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
             },
             offline: (0..SIZE >> 20).map(|block| block..block + 1).collect(),
         };
-        Marks::Trusted.write(&**lower, &request, ino, &known).unwrap();
+        Marks::Trusted.write(&**lower, &request, ino, &StoredResidency::shortest(&known)).unwrap();
         client.forget(ino);
     }
 }

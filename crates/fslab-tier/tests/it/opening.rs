@@ -99,9 +99,9 @@ fn writable_open_of_a_recently_modified_file_marks_it_changed() {
 fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
     let ino = bench.offline(&bench.client(), "file", data);
     assert!(bench.client().contents(ino).unwrap() == data);
-    let known = bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
+    let known = bench.residency(ino).unwrap();
     let killed = Residency { moving: true, offline: Runs::of(1..2), ..known };
-    bench.around.marks.write(&*bench.lower, &own_request(), ino, &killed).unwrap();
+    bench.write_residency(ino, killed);
     bench.restart();
     ino
 }
@@ -129,10 +129,10 @@ fn check_repeated_after_a_kill_restores_mtime_and_stays_changed() {
     let mut bench = Bench::new();
     let data = noise(70, 2 * MIB);
     let ino = killed_in_a_recall(&mut bench, &data);
-    let read = || bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
+    let read = || bench.residency(ino).unwrap();
     let modified = read().version.modified;
     let found = Residency { changed: true, ..read() };
-    bench.around.marks.write(&*bench.lower, &own_request(), ino, &found).unwrap();
+    bench.write_residency(ino, found);
     let changes = SetAttr { modified: Some(SetTime::To(LONG_AGO)), ..SetAttr::default() };
     bench.below().set(ino, &changes).unwrap();
     assert!(bench.client().contents(ino).unwrap() == data);

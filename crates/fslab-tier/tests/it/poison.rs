@@ -27,8 +27,7 @@ fn text(length: u64) -> Vec<u8> {
 }
 
 fn is_poisoned(bench: &Bench, ino: Ino) -> bool {
-    let known = bench.around.marks.read(&*bench.lower, ino).unwrap();
-    known.is_some_and(|known| known.is_poisoned())
+    bench.residency(ino).is_some_and(|known| known.is_poisoned())
 }
 
 fn overwritten(mut bytes: Vec<u8>, offset: u64, data: &[u8]) -> Vec<u8> {

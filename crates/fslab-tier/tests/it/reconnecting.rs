@@ -10,12 +10,11 @@ use fslab_tier::archive::unavailable::{LOOK_EVERY, Opener};
 use fslab_tier::archive::{
     Archive, Container, ContainerKind, DirectoryArchive, ReconnectingArchive, Upload,
 };
-use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Id, Scrubbed, Settings, own_request};
 use fslab_vfs::{Errno, MemFs};
 use parking_lot::Mutex;
 
-use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
+use crate::support::{Bench, Hands, MIB, TIER, copied, noise, open_over};
 
 const KIND: ContainerKind = ContainerKind::Files;
 const CONTAINER: Id = Id([2; 16]);
@@ -195,7 +194,7 @@ fn scrubbed_with_a_damaged_copy(reads: u64) -> Scrubbed {
         Box::new(move || Ok(Arc::new(Answers(second.clone(), Errno::NODEV, reads.into()))));
     let (away, _) = ReconnectingArchive::new((Id([2; 16]), "a1".to_owned()), opener, hands);
     let archives: Vec<Arc<dyn Archive>> = vec![bench.archives[0].clone(), Arc::new(away)];
-    let (settings, catalogue) = (bench.tier.settings(), Catalogue::in_memory().unwrap());
+    let (settings, catalogue) = (bench.tier.settings(), copied(bench.tier.catalogue()));
     let (tier, _) = open_over(&bench.lower, settings, archives, catalogue, &bench.around);
     tier.scan(&own_request()).unwrap();
     tier.scrub(&own_request()).unwrap()

@@ -36,7 +36,7 @@ fn block_that_arrives_after_shutdown_is_discarded() {
     let faults = bench.archives[0].faults();
     end_beside(&bench, &faults, || bench.client().contents(ino).unwrap_err());
     assert_eq!(bench.offline_blocks(ino), [0, 1]);
-    let known = bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
+    let known = bench.residency(ino).unwrap();
     assert!(!known.moving && bench.below().attr(ino).unwrap().modified == before.modified);
     bench.restart();
     assert!(bench.client().contents(ino).unwrap() == data);
@@ -60,7 +60,7 @@ fn archiving_after_shutdown_leaves_no_object() {
     let faults = bench.archives[0].faults();
     let archived = end_beside(&bench, &faults, || bench.archive(ino, "file"));
     assert!(matches!(archived, Err(Error::Interrupted)), "{archived:?}");
-    assert_eq!(bench.around.marks.read(&*bench.lower, ino).unwrap(), None);
+    assert_eq!(bench.residency(ino), None);
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 

@@ -9,7 +9,7 @@ use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, FileSummary, execute};
 use fslab_tier::rebuild::Options;
-use fslab_tier::stored::{Marks, TreeMark};
+use fslab_tier::stored::{Marks, Residency, StoredResidency, TreeMark};
 use fslab_tier::{
     Archived, Calendar, Environment, Id, Identities, Released, Result, Settings, Tier, TierFs,
     inode_by_number_and_birth, own_request,
@@ -222,16 +222,26 @@ impl Bench {
         ino
     }
 
+    /// Returns the residency in a file's xattr.
+    #[track_caller]
+    pub fn residency(&self, ino: Ino) -> Option<Residency> {
+        self.tier.residency_below(ino).unwrap()
+    }
+
+    /// Sets the residency in a file's xattr, in the full form.
+    pub fn write_residency(&self, ino: Ino, residency: Residency) {
+        let full = StoredResidency::Full(Box::new(residency));
+        self.around.marks.write(&*self.lower, &own_request(), ino, &full).unwrap();
+    }
+
     /// Returns the offline blocks of a file, according to its xattr.
     pub fn offline_blocks(&self, ino: Ino) -> Vec<u64> {
-        let known = self.around.marks.read(&*self.lower, ino).unwrap();
-        known.map_or(Vec::new(), |known| known.offline.iter().flatten().collect())
+        self.residency(ino).map_or(Vec::new(), |known| known.offline.iter().flatten().collect())
     }
 
     /// Returns whether a file was changed since it was archived, according to its xattr.
     pub fn is_changed(&self, ino: Ino) -> bool {
-        let known = self.around.marks.read(&*self.lower, ino).unwrap();
-        known.is_some_and(|known| known.changed)
+        self.residency(ino).is_some_and(|known| known.changed)
     }
 
     /// Returns one of the engine's counters.
@@ -266,6 +276,18 @@ pub fn state(bench: &Bench, path: &str) -> FileSummary {
         Event::State(state) => state,
         event => panic!("{event:?}"),
     }
+}
+
+/// Returns a catalogue in memory with the same rows.
+pub fn copied(catalogue: &Catalogue) -> Catalogue {
+    let (copy, mut rows) = (Catalogue::in_memory().unwrap(), Vec::new());
+    let mut keep = |row| {
+        rows.push(row);
+        Ok(())
+    };
+    catalogue.for_each(&mut keep).unwrap();
+    copy.put(&rows).unwrap();
+    copy
 }
 
 pub fn open(

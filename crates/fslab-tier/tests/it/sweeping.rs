@@ -128,7 +128,7 @@ impl Shelf {
         for name in names {
             let ino = client.lookup(Ino::ROOT, &name).unwrap().ino;
             let known = Marks::Trusted.read(&**self.tier.lower(), ino);
-            let location = known.unwrap().unwrap().version.location;
+            let location = known.unwrap().unwrap().location();
             self.tier.release(ino, name.as_bytes(), 0).unwrap();
             self.places.push((name, location));
         }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::unavailable::{LOOK_EVERY, Opener};
 use fslab_tier::archive::{Archive, DirectoryArchive, ReconnectingArchive};
-use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, TierDescription};
 use fslab_tier::{Archived, Environment, Error, Id, Settings, Tier, TierFs, own_request};
@@ -17,7 +16,7 @@ use fslab_vfs::{Cancellation, Clock, Errno, FileSystem, Ino, MemFs, OpenMode, Re
 use fslab_vfs_testing::client::Client;
 
 use crate::call_timeouts::Resumes;
-use crate::support::{Bench, Hands, MIB, TIER, noise, open_over, until};
+use crate::support::{Bench, Hands, MIB, TIER, copied, noise, open_over, until};
 
 /// A tier whose first archive is unavailable at the beginning, while the second one is available.
 struct Late {
@@ -41,7 +40,7 @@ impl Late {
         let (late, problem) = ReconnectingArchive::new(known, opener, hands.clone());
         assert!(problem.is_some());
         let archives: Vec<Arc<dyn Archive>> = vec![Arc::new(late), bench.archives[1].clone()];
-        let (settings, catalogue) = (bench.tier.settings(), Catalogue::in_memory().unwrap());
+        let (settings, catalogue) = (bench.tier.settings(), copied(bench.tier.catalogue()));
         let (tier, fs) = open_over(&bench.lower, settings, archives, catalogue, &bench.around);
         Self { bench, hands, place, tier, fs }
     }

@@ -92,7 +92,7 @@ fn objects_that_a_damaged_residency_may_name_are_kept() {
     let (_, bench, ino) = said_to_be_gone();
     let whole = bench.below().getxattr(ino, Marks::Trusted.residency_name()).unwrap();
     let mut damaged = whole.clone();
-    damaged[60] ^= 1;
+    damaged[20] ^= 1;
     bench.below().setxattr(ino, Marks::Trusted.residency_name(), &damaged).unwrap();
     assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 0);
     bench.below().setxattr(ino, Marks::Trusted.residency_name(), &whole).unwrap();

@@ -55,6 +55,7 @@ mod tier_open;
 mod tier_poison;
 mod tier_restless;
 mod tier_s3;
+mod tier_space;
 mod tier_users;
 mod tiering;
 mod unmounting;

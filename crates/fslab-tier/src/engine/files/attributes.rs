@@ -7,6 +7,7 @@ use fslab_vfs::{Attr, FileKind, Ino};
 use crate::engine::Tier;
 use crate::error::{Error, Result};
 use crate::lower::xattr_names;
+use crate::stored::StoredResidency;
 use crate::stored::format::ATTRIBUTES_BYTES_MAX;
 use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{Attributes, Residency, marks};
@@ -66,12 +67,20 @@ impl Tier {
         if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {
             return Ok(self.root().shown(attr));
         }
+        // A compact residency is not expanded, because the time of such a file is right.
+        if self.in_use(attr.ino).is_none()
+            && let Ok(Some(StoredResidency::Compact(_))) = self.stored_below(attr.ino)
+        {
+            return Ok(Attr { blocks: attr.blocks.max(1), ..attr });
+        }
         match self.residency_of(&attr) {
             Ok(None) => Ok(attr),
             Ok(Some(known)) => Ok(with_residency(attr, &known)),
             // At least one block is shown, because archivers treat a file without blocks as a
             // single hole.
-            Err(Unreadable::Corrupt(_)) => Ok(Attr { blocks: attr.blocks.max(1), ..attr }),
+            Err(Unreadable::Corrupt(_) | Unreadable::UnknownObject(_)) => {
+                Ok(Attr { blocks: attr.blocks.max(1), ..attr })
+            }
             Err(Unreadable::Below(error)) => Err(error),
         }
     }

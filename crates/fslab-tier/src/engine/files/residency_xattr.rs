@@ -14,12 +14,14 @@ use fslab_vfs::{Attr, Errno, Ino, Result};
 use crate::engine::Tier;
 use crate::engine::files::edits_below::is_same;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::error::Error;
 use crate::id::Id;
 use crate::lower::{OwnFile, is_missing, with_leave};
+use crate::object::reader::ObjectReader;
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
-use crate::stored::residency::{ReadResidency, Unreadable};
-use crate::stored::{self, BLOCK_BYTES, Residency};
+use crate::stored::residency::{ReadResidency, ReadStored, Unreadable};
+use crate::stored::{self, BLOCK_BYTES, Residency, StoredResidency};
 
 /// Maximum number of runs of offline blocks in a residency; this many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
@@ -63,21 +65,42 @@ impl Tier {
         seconds.clamp(0, u32::MAX.into()) as u32
     }
 
-    /// Writes a residency, and records that a sync is needed at shutdown.
+    /// Writes a residency, and records that a sync is needed at shutdown. Uses the compact form if
+    /// the catalogue has the other facts about the object.
     pub(in crate::engine) fn write_residency(&self, ino: Ino, residency: &Residency) -> Result<()> {
         self.lifecycle.note_change();
-        self.around.marks.write(&*self.lower, &self.request(), ino, residency)
+        let mut stored = StoredResidency::shortest(residency);
+        if matches!(stored, StoredResidency::Compact(_)) && !self.is_catalogued(residency) {
+            stored = StoredResidency::Full(Box::new(residency.clone()));
+        }
+        self.around.marks.write(&*self.lower, &self.request(), ino, &stored)
+    }
+
+    /// Returns whether the catalogue has a row from which a compact residency can be expanded.
+    fn is_catalogued(&self, residency: &Residency) -> bool {
+        let row = self.catalogue.get(residency.version.object);
+        row.ok()
+            .flatten()
+            .is_some_and(|row| (row.file, &row.version) == (residency.file, &residency.version))
     }
 
     /// Returns the residency in a file's xattr, regardless of the state in memory. The caller must
     /// not hold the lock of the file's state.
-    pub(in crate::engine) fn residency_below(&self, ino: Ino) -> ReadResidency {
+    ///
+    /// # Errors
+    /// Errors of the lower file system, or the reason why the residency can't be used.
+    pub fn residency_below(&self, ino: Ino) -> ReadResidency {
+        self.expand(ino, self.stored_below(ino)?)
+    }
+
+    /// Like [`Self::residency_below`], in the form in which the xattr has it.
+    pub(in crate::engine) fn stored_below(&self, ino: Ino) -> ReadStored {
         match self.around.marks.read(&*self.lower, ino) {
             Err(Unreadable::Below(error)) if error.errno() == Errno::ACCESS => {
                 let tier = self.me.upgrade().ok_or(error)?;
                 let used = tier.enter(ino);
                 let _state = used.file.lock();
-                self.residency_at_rest(ino)
+                self.around.marks.read_at_rest(&*self.lower, ino)
             }
             known => known,
         }
@@ -85,7 +108,33 @@ impl Tier {
 
     /// Like [`Self::residency_below`], for a caller that holds the lock of the file's state.
     pub(in crate::engine) fn residency_at_rest(&self, ino: Ino) -> ReadResidency {
-        self.around.marks.read_at_rest(&*self.lower, ino)
+        self.expand(ino, self.around.marks.read_at_rest(&*self.lower, ino)?)
+    }
+
+    /// Returns the full form of a residency. The facts that a compact residency does not record are
+    /// read from the catalogue, or from the object if a lost catalogue was replaced.
+    fn expand(&self, ino: Ino, stored: Option<StoredResidency>) -> ReadResidency {
+        let compact = match stored {
+            Some(StoredResidency::Compact(compact)) => compact,
+            Some(StoredResidency::Full(full)) => return Ok(Some(*full)),
+            None => return Ok(None),
+        };
+        let attr = self.lower.getattr(&self.request(), ino, None)?;
+        let owner = (self.settings.tier, (self.around.inode_identity)(&attr));
+        if !compact.is_of(owner.0, owner.1) {
+            return Ok(Some(compact.of_copied_stub(attr.size)));
+        }
+        let row = self.catalogue.get(compact.object);
+        let (file, version) = match row.map_err(unknown_object)? {
+            Some(row) => (row.file, row.version),
+            None => {
+                let mut archives = self.archives.read().clone();
+                archives.retain(|archive| archive.why_unavailable().is_none());
+                let object = (owner.0, compact.object, compact.location);
+                ObjectReader::find_version(&archives, object).map_err(unknown_object)?
+            }
+        };
+        Ok(Some(compact.expand(owner, file, version)))
     }
 
     /// Returns the value of an xattr that users can set, such as a pin. If the tier runs as the
@@ -116,10 +165,10 @@ impl Tier {
     /// unreadable. The object must then be kept. The caller keeps a lookup reference to the inode,
     /// so the file is found under any name.
     pub(in crate::engine) fn may_name(&self, ino: Ino, object: Id) -> bool {
-        match self.residency_below(ino) {
-            Ok(known) => known.is_some_and(|known| known.version.object == object),
+        match self.stored_below(ino) {
+            Ok(known) => known.is_some_and(|known| known.object() == object),
             Err(Unreadable::Below(error)) => !is_missing(&error),
-            Err(Unreadable::Corrupt(_)) => true,
+            Err(Unreadable::Corrupt(_) | Unreadable::UnknownObject(_)) => true,
         }
     }
 
@@ -239,6 +288,10 @@ impl Tier {
         }
         Ok(())
     }
+}
+
+fn unknown_object(error: Error) -> Unreadable {
+    Unreadable::UnknownObject(Box::new(error))
 }
 
 /// Returns whether the xattr wrongly records blocks past the end of a file, or its incomplete last

@@ -183,6 +183,7 @@ impl Tier {
                 Ok(known.map(|known| (known.file, known.version)))
             }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
+            Err(Unreadable::UnknownObject(error)) => Err(*error),
             Err(Unreadable::Corrupt(what)) => {
                 tracing::warn!(
                     "{}: {what}; the archived tree records no archived version of this file",

@@ -269,7 +269,7 @@ impl Scan<'_> {
         match self.tier.residency_below(place.found.ino()) {
             Ok(known) => Ok(known),
             Err(Unreadable::Below(error)) => Err(Error::below(place.path)(error)),
-            Err(Unreadable::Corrupt(what)) => {
+            Err(what) => {
                 self.note_damaged(place, &what);
                 self.found.unknown += 1;
                 Ok(None)

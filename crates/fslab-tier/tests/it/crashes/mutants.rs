@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fslab_tier::stored::{Marks, Residency};
+use fslab_tier::stored::{Marks, Residency, StoredResidency};
 
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result};
 use fslab_vfs_testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
@@ -249,8 +249,18 @@ fn step(below: &dyn FileSystem, request: &Request, ino: Ino, call: &Call<'_>) ->
         return None;
     }
     let before = below.getxattr(request, ino, OsStr::new(Marks::Trusted.residency_name())).ok();
-    let before = before.and_then(|value| Residency::decode(&value).ok());
-    Some(Step { before, after: Residency::decode(value).ok()? })
+    let size = below.getattr(request, ino, None).ok()?.size;
+    let before = before.and_then(|value| decoded(&value, size));
+    Some(Step { before, after: decoded(value, size)? })
+}
+
+/// Decodes the residency of a file of `size` bytes. A compact one has the right object and offline
+/// blocks, and a sequence of 0.
+fn decoded(value: &[u8], size: u64) -> Option<Residency> {
+    match StoredResidency::decode(value).ok()? {
+        StoredResidency::Full(full) => Some(*full),
+        StoredResidency::Compact(compact) => Some(compact.of_copied_stub(size)),
+    }
 }
 
 impl Forgetful {
@@ -291,7 +301,9 @@ impl Forgetful {
             _ => self.catch_up(below)?,
         }
         match (&self.forgets, step, call) {
-            (Forgets::Moving, Some(step), Call::SetXattr { name, mode, .. }) => {
+            (Forgets::Moving, Some(step), Call::SetXattr { name, mode, .. })
+                if step.after.moving =>
+            {
                 let value = Residency { moving: false, ..step.after }.encode().unwrap();
                 below.setxattr(request, ino, name, &value, *mode)?;
                 Ok(Verdict::Skip)
