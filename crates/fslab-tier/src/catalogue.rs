@@ -2,9 +2,10 @@
 //! unneeded.
 //!
 //! Invariant: the catalogue is only an index. Only the xattr on a file shows where its bytes are. A
-//! lost or wrong catalogue can delay the deletion of unneeded objects, but never causes the
-//! deletion of a needed one. An unneeded object is kept until a scan has visited every file of the
-//! tree (`engine::expiry`).
+//! compact residency leaves out facts about its object that never change. They are also in the
+//! object itself, but can be read faster here. A lost or wrong catalogue can delay the deletion of
+//! unneeded objects, but never causes the deletion of a needed one. An unneeded object is kept
+//! until a scan has visited every file of the tree (`engine::expiry`).
 //!
 //! `row`: the row of an object. `status`: the state of the catalogue as a whole. `updates`: changes
 //! of rows.

@@ -247,7 +247,7 @@ impl<'a> Rebuilder<'a> {
     }
 
     /// Returns the residency of a file. The facts that a compact residency does not record are read
-    /// from the catalogue, whose rows of earlier runs are right about objects, or from the archives.
+    /// from the catalogue, even from rows of an earlier run, or from the archives.
     fn residency(&self, found: &Found) -> ReadResidency {
         let compact = match self.around.marks.read(&**self.lower, found.ino())? {
             Some(StoredResidency::Compact(compact)) => compact,

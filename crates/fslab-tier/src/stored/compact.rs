@@ -12,7 +12,7 @@ use super::bytes::{Corrupt, Cursor, put_packed};
 use super::format::{
     COMPACT_BYTES_MAX, COMPACT_MAGIC, CompactRecord, FLAG_POISONED, VERSION, blocks_of,
 };
-use super::residency::{Location, Residency, Version, is_sealed, seal};
+use super::residency::{Location, Residency, Unreadable, Version, is_sealed, seal};
 use crate::id::Id;
 use crate::runs::Runs;
 
@@ -24,6 +24,9 @@ pub enum StoredResidency {
     /// The compact form.
     Compact(CompactResidency),
 }
+
+/// The residency of a file as it is stored; `None` for a file that was never archived.
+pub type ReadStored = Result<Option<StoredResidency>, Unreadable>;
 
 impl StoredResidency {
     /// Decodes the value of the xattr.

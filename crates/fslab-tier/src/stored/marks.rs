@@ -8,11 +8,11 @@ use std::ffi::OsStr;
 use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
 
 use super::bytes::Corrupt;
-use super::compact::StoredResidency;
+use super::compact::{ReadStored, StoredResidency};
 use super::format::{
     MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES,
 };
-use super::residency::{self, ReadStored, TreeMark, Unreadable};
+use super::residency::{self, TreeMark, Unreadable};
 use crate::lower::{own_request, with_leave};
 
 mod mode;

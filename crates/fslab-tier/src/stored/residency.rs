@@ -4,7 +4,6 @@ use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bytes::{Corrupt, Cursor, put_packed};
-use super::compact::StoredResidency;
 use super::format::{
     COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, ResidencyRecord,
     SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, VERSION_POISONED, blocks_of,
@@ -225,9 +224,6 @@ pub(super) fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
 
 /// The residency of a file; `None` for a file that was never archived.
 pub type ReadResidency = Result<Option<Residency>, Unreadable>;
-
-/// The residency of a file as it is stored; `None` for a file that was never archived.
-pub type ReadStored = Result<Option<StoredResidency>, Unreadable>;
 
 /// The reason why a residency can't be read.
 #[derive(Debug, thiserror::Error)]

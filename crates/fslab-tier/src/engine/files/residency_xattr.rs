@@ -19,8 +19,9 @@ use crate::id::Id;
 use crate::lower::{OwnFile, is_missing, with_leave};
 use crate::object::reader::ObjectReader;
 use crate::runs::Runs;
+use crate::stored::compact::ReadStored;
 use crate::stored::format::blocks_of;
-use crate::stored::residency::{ReadResidency, ReadStored, Unreadable};
+use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{self, BLOCK_BYTES, Residency, StoredResidency};
 
 /// Maximum number of runs of offline blocks in a residency; this many always fit into the xattr.
