@@ -11,6 +11,7 @@ use fslab_vfs::{Deferral, Errno, Ino, Request, Result};
 use parking_lot::Mutex;
 
 use crate::archive::{Archive, TimeoutArchive};
+use crate::engine::files::block_cache::Needed;
 use crate::engine::files::{FileState, TieredFile};
 use crate::engine::metrics::Counter;
 use crate::engine::recall::queue::{Class, Position, Queue};
@@ -140,31 +141,45 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
-        self.recall_and_ask_ahead(file, blocks, 0..0, request, class)
+        self.recall_blocks(file, blocks, 0..0, request, (class, Needed::Stored))
     }
 
-    /// Recalls like [`Self::recall`], and also requests the blocks of `ahead` without waiting for
-    /// them.
-    pub(super) fn recall_and_ask_ahead(
+    /// Recalls blocks for a program that reads them. If the lower file system is full, the blocks
+    /// remain offline, and [`Self::show_from_memory`] returns their bytes. Also requests the blocks
+    /// of `ahead` without waiting for them.
+    ///
+    /// # Errors
+    /// As for [`Self::recall`].
+    pub(super) fn recall_to_read(
+        &self,
+        file: &Arc<TieredFile>,
+        blocks: Range<u64>,
+        ahead: Range<u64>,
+        request: &Request,
+    ) -> Result<()> {
+        self.recall_blocks(file, blocks, ahead, request, (Class::Waiting, Needed::Readable))
+    }
+
+    fn recall_blocks(
         &self,
         file: &Arc<TieredFile>,
         blocks: Range<u64>,
         mut ahead: Range<u64>,
         request: &Request,
-        class: Class,
+        (class, needed): (Class, Needed),
     ) -> Result<()> {
         // `deferred` is kept until the end of this function, because it keeps this process
         // registered as waiting.
         let deferred = self.offer(request).and_then(Deferral::take::<Deferred>);
         let begun_ns = match &deferred {
-            Some(deferred) => self.after_deferral(deferred, request)?,
+            Some(deferred) => self.after_deferral(deferred, request, needed)?,
             None => self.around.clock.now_ns(),
         };
         loop {
             let wanted = {
                 let mut state = self.state(file)?;
                 let Some(known) = state.known() else { return Ok(()) };
-                let Some(first) = self.first_missing(known, blocks.clone()) else {
+                let Some(first) = self.first_missing(known, blocks.clone(), needed) else {
                     let landed = state.landed(&blocks);
                     if let Err(error) = self.ask_ahead(file, &mut state, ahead, request) {
                         tracing::debug!(%error, "can't recall blocks ahead of a reader");
@@ -179,18 +194,27 @@ impl Tier {
                 };
                 self.check_program(file, request, class)?;
                 let window = first..blocks.end.min(first + WINDOW);
-                self.ask(file, &mut state, window, request, class)?;
+                self.ask(file, &mut state, window, request, (class, needed))?;
                 self.ask_ahead(file, &mut state, std::mem::take(&mut ahead), request)?;
                 let queue = &self.recalls.queue;
-                state.flight.get(&first).map(|recall| Waiter::new(queue, recall, request, class))
+                let recall = state.flight.get(&first);
+                recall.map(|recall| (first, Waiter::new(queue, recall, request, class)))
             };
             self.end_surplus(request.credentials.uid);
-            match wanted {
-                Some(wanted) => self.wait(wanted, request, begun_ns)?,
-                // The engine is shutting down.
-                None => return Err(Errno::IO.into()),
+            // Without a recall, the engine is shutting down.
+            let (first, wanted) = wanted.ok_or(Errno::IO)?;
+            match self.wait(wanted, request, begun_ns) {
+                Err(error)
+                    if is_full(error.errno()) && !self.is_lacking(file, first, needed)? => {}
+                waited => waited?,
             }
         }
+    }
+
+    /// Returns whether a caller still lacks a block after the lower file system was full.
+    fn is_lacking(&self, file: &TieredFile, block: u64, needed: Needed) -> Result<bool> {
+        let state = self.state(file)?;
+        Ok(state.known().is_some_and(|known| self.is_missing(known, block, needed)))
     }
 
     /// Recalls blocks for a caller that has other files to process. It does not wait for
@@ -229,7 +253,7 @@ impl Tier {
         let Some(first) = known.offline.first_in(blocks.clone()) else { return Ok(0) };
         let window = first..blocks.end.min(first + WINDOW);
         let wanted = window.clone().filter(|block| known.offline.contains(*block)).count();
-        self.ask(file, &mut state, window, request, Class::Bulk)?;
+        self.ask(file, &mut state, window, request, (Class::Bulk, Needed::Stored))?;
         drop(state);
         self.end_surplus(request.credentials.uid);
         Ok(wanted as u64)
@@ -274,10 +298,11 @@ impl Tier {
         state: &mut FileState,
         blocks: Range<u64>,
         request: &Request,
-        class: Class,
+        (class, needed): (Class, Needed),
     ) -> Result<()> {
         let (Some(known), Some(tier)) = (state.known(), self.me.upgrade()) else { return Ok(()) };
-        let wanted: Vec<u64> = blocks.filter(|block| self.is_missing(known, *block)).collect();
+        let wanted: Vec<u64> =
+            blocks.filter(|block| self.is_missing(known, *block, needed)).collect();
         for block in wanted {
             if let Some(recall) = state.flight.get(&block) {
                 self.recalls.queue.promote(recall, class);
@@ -318,7 +343,7 @@ impl Tier {
         if ahead.is_empty() || self.settings.deny.refused(request.pid).is_some() {
             return Ok(());
         }
-        self.ask(file, state, ahead, request, Class::Ahead)
+        self.ask(file, state, ahead, request, (Class::Ahead, Needed::Readable))
     }
 
     /// Enables deferral: requests then wait for recalls without a thread, if their sender supports
@@ -334,11 +359,18 @@ impl Tier {
 
     /// Returns the time at which the wait of a deferred request began. Fails if the wait must end,
     /// for example after a failed recall or the time limit.
-    fn after_deferral(&self, deferred: &Deferred, request: &Request) -> Result<u64> {
+    fn after_deferral(
+        &self,
+        deferred: &Deferred,
+        request: &Request,
+        needed: Needed,
+    ) -> Result<u64> {
         // The outcome is copied, so that its lock is released at once. Other threads take this lock
         // while they hold other locks.
         let outcome = *deferred.waiter.recall.outcome.lock();
         match outcome {
+            // The bytes are in memory.
+            Some(Err(errno)) if needed == Needed::Readable && is_full(errno) => {}
             Some(outcome) => outcome?,
             None => request.cancellation.check()?,
         }
@@ -400,4 +432,9 @@ impl Tier {
         let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
         self.settings.patience.map(|patience| patience.saturating_sub(waited))
     }
+}
+
+/// Returns whether an error means that the lower file system, or a quota, has no space left.
+fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
 }

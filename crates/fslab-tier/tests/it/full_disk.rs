@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_tier::command::{Command, Event};
 use fslab_tier::{Archived, own_request};
-use fslab_vfs::{Capacity, FileSystem, Ino, MemFs, OpenMode, Request, Result, StatFs};
+use fslab_vfs::{Capacity, Errno, FileSystem, Ino, MemFs, OpenMode, Request, Result, StatFs};
 
 use crate::support::{Bench, MIB, noise, told};
 
@@ -24,11 +24,15 @@ fn free_bytes(bench: &Bench) -> u64 {
 
 /// Makes an offline file of 6 MiB on a file system of 10 MiB with 3 MiB free.
 fn nearly_full() -> (Bench, Ino, Vec<u8>) {
+    with_free_space(3 * MIB)
+}
+
+fn with_free_space(free: u64) -> (Bench, Ino, Vec<u8>) {
     let memory = MemFs::new(Capacity { bytes: 10 * MIB, inodes: 100 });
     let bench = Bench::over(Arc::new(memory));
     let data = noise(400, 6 * MIB);
     let ino = bench.offline(&bench.client(), "offline", &data);
-    bench.client().file(Ino::ROOT, "resident", &noise(401, 7 * MIB)).unwrap();
+    bench.client().file(Ino::ROOT, "resident", &noise(401, 10 * MIB - free)).unwrap();
     (bench, ino, data)
 }
 
@@ -119,4 +123,44 @@ fn policy_stops_where_releasing_frees_nothing() {
     let released = figures.iter().find(|(name, _)| name == "released").unwrap().1;
     assert!((1..=FILES / 2).contains(&released), "{released} files released");
     assert!(lower.syncs.load(Ordering::SeqCst) > 0);
+}
+
+/// Two of six blocks can be stored. A third one would fit in part.
+#[test]
+fn offline_file_is_read_whole_although_it_does_not_fit() {
+    let (bench, ino, data) = with_free_space(2 * MIB + MIB / 2);
+    let client = bench.client();
+    for _ in 0..2 {
+        assert!(client.contents(ino).unwrap() == data);
+    }
+    assert_eq!(bench.offline_blocks(ino).len(), 4);
+    assert_eq!(free_bytes(&bench), MIB / 2);
+    assert!(!bench.is_changed(ino));
+    client.unlink(Ino::ROOT, "resident").unwrap();
+    assert!(client.contents(ino).unwrap() == data);
+    let recall = Command::Recall { paths: vec![b"offline".to_vec()], range: None, rate: 0 };
+    assert!(problems(&told(&bench, &recall)).is_empty());
+    assert_eq!(bench.offline_blocks(ino), [0_u64; 0]);
+    assert!(bench.below().contents(ino).unwrap() == data);
+}
+
+/// The block is in memory, but the other bytes of the block could not be stored.
+#[test]
+fn change_within_a_block_that_can_not_be_stored_fails() {
+    let (bench, ino, data) = nearly_full();
+    let client = bench.client();
+    assert!(client.contents(ino).unwrap() == data);
+    let last = *bench.offline_blocks(ino).last().unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    let error = file.write_all(last * MIB + 10, b"changed").unwrap_err();
+    assert_eq!(error.errno(), Errno::NOSPC);
+    file.close().unwrap();
+    assert!(client.contents(ino).unwrap() == data);
+    client.unlink(Ino::ROOT, "resident").unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(last * MIB + 10, b"changed").unwrap();
+    file.close().unwrap();
+    let mut data = data;
+    data[(last * MIB) as usize + 10..][..7].copy_from_slice(b"changed");
+    assert!(client.contents(ino).unwrap() == data);
 }

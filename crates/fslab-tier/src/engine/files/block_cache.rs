@@ -1,4 +1,5 @@
-//! A cache of recalled blocks for read-only tiers, which do not write blocks to the lower files.
+//! A cache of recalled blocks that can't be stored in the lower files, because the tier is read-only
+//! or the lower file system is full.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,16 +48,26 @@ impl BlockCache {
     }
 }
 
+/// Where a caller needs the bytes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Needed {
+    /// In the lower file, or in memory if they can't be stored there.
+    Readable,
+    /// In the lower file, unless the tier is read-only.
+    Stored,
+}
+
 impl Tier {
-    /// Returns the first block of a range whose bytes are neither in the lower file nor in memory.
+    /// Returns the first block of a range that a caller must recall.
     pub(in crate::engine) fn first_missing(
         &self,
         known: &KnownResidency,
         blocks: Range<u64>,
+        needed: Needed,
     ) -> Option<u64> {
         let mut rest = blocks;
         while let Some(block) = known.offline.first_in(rest.clone()) {
-            if self.is_missing(known, block) {
+            if self.is_missing(known, block, needed) {
                 return Some(block);
             }
             rest.start = block + 1;
@@ -64,10 +75,16 @@ impl Tier {
         None
     }
 
-    /// Returns whether the bytes of a block are neither in the lower file nor in memory.
-    pub(in crate::engine) fn is_missing(&self, known: &KnownResidency, block: u64) -> bool {
-        known.offline.contains(block)
-            && !(self.settings.read_only && self.files.cache.get(known, block).is_some())
+    /// Returns whether a caller must recall a block.
+    pub(in crate::engine) fn is_missing(
+        &self,
+        known: &KnownResidency,
+        block: u64,
+        needed: Needed,
+    ) -> bool {
+        let may_be_in_memory = needed == Needed::Readable || self.settings.read_only;
+        let is_in_memory = || may_be_in_memory && self.files.cache.get(known, block).is_some();
+        known.offline.contains(block) && !is_in_memory()
     }
 
     /// Keeps a block in memory, including bytes that were written into it in the lower directory.

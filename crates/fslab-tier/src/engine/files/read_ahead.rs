@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 
 use crate::engine::Tier;
 use crate::engine::files::TieredFile;
-use crate::engine::recall::queue::Class;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
@@ -76,18 +75,13 @@ impl Tier {
                     true => 0..0,
                     false => place.note(offset..offset.saturating_add(length), self.settings.ahead),
                 };
-                self.recall_and_ask_ahead(file, blocks.clone(), ahead, request, Class::Waiting)?;
+                self.recall_to_read(file, blocks.clone(), ahead, request)?;
             }
             let count = self.lower.read(request, file.ino(), handle, offset, buffer)?;
-            if self.settings.read_only {
-                let state = self.state(file)?;
-                let Some(known) = state.known() else { return Ok(count) };
-                if self.show_from_memory(known, offset, &mut buffer[..count]) {
-                    return Ok(count);
-                }
-                continue;
-            }
-            if !self.state(file)?.has_lost(blocks.clone()) {
+            let state = self.state(file)?;
+            let Some(known) = state.known() else { return Ok(count) };
+            // This fails if a block was released during the read.
+            if self.show_from_memory(known, offset, &mut buffer[..count]) {
                 return Ok(count);
             }
         }

@@ -15,8 +15,8 @@ use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::engine::metrics::Counter;
-use crate::engine::recall::Recall;
 use crate::engine::recall::queue::Queue;
+use crate::engine::recall::{Recall, is_full};
 use crate::error::Error;
 use crate::lower::OwnFile;
 use crate::object::writer::is_zero;
@@ -32,6 +32,8 @@ enum Served {
     Done,
     /// All archives that contain the block are unavailable.
     Unavailable,
+    /// The block is in memory, because it could not be stored.
+    Unstored(fslab_vfs::Error),
 }
 
 /// The result of fetching a block.
@@ -107,6 +109,8 @@ impl Tier {
         let outcome = match served {
             Ok(Ok(Served::Unavailable)) => return self.postpone(recall),
             Ok(Ok(Served::Done)) => Ok(()),
+            // Programs that read the block find it in memory in spite of this error.
+            Ok(Ok(Served::Unstored(error))) => Err(error),
             Ok(Err(error)) => Err(error),
             // After a panic, the waiting programs get an error, and the thread continues with other
             // recalls.
@@ -173,9 +177,17 @@ impl Tier {
             Ok(Fetched::Unavailable) => return Ok(Served::Unavailable),
             Err(error) => return Err(error),
         };
-        self.apply(&mut state, &version, recall.block, bytes)?;
-        recall.has_landed.store(true, Ordering::SeqCst);
-        Ok(Served::Done)
+        match self.apply(&mut state, &version, recall.block, &bytes) {
+            Err(error) if is_full(error.errno()) => {
+                self.keep_in_memory(&state, recall.block, bytes)?;
+                Ok(Served::Unstored(error))
+            }
+            applied => {
+                applied?;
+                recall.has_landed.store(true, Ordering::SeqCst);
+                Ok(Served::Done)
+            }
+        }
     }
 
     /// Returns a block from the first available archive with an intact copy of it, or combined from
@@ -247,7 +259,7 @@ impl Tier {
         state: &mut FileState,
         version: &Version,
         block: u64,
-        mut bytes: Vec<u8>,
+        bytes: &[u8],
     ) -> Result<()> {
         let is_wanted = |known: &KnownResidency| {
             known.offline.contains(block) && known.recorded.version.object == version.object
@@ -257,20 +269,28 @@ impl Tier {
         }
         self.check_open().or(Err(Errno::INTR))?;
         if self.settings.read_only {
-            return self.keep_in_memory(state, block, bytes);
+            return self.keep_in_memory(state, block, bytes.to_vec());
         }
-        let kept = self.edits_to_keep(state, block, &bytes)?;
+        let kept = self.edits_to_keep(state, block, bytes)?;
         self.mark_moving(state)?;
         let is_poisoned = state.recorded().is_some_and(Residency::is_poisoned);
         let own = state.own(self)?;
         let before = own.attr()?;
         let privileges = own.privileges(&before)?;
         let offset = block * BLOCK_BYTES;
-        bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
+        let length = before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize;
+        let bytes = &bytes[..bytes.len().min(length)];
         let written = match is_poisoned && kept.is_empty() {
-            true => fill_pieces(own, offset, &bytes, true),
-            false => fill(own, offset, &bytes, &kept),
+            true => fill_pieces(own, offset, bytes, true),
+            false => fill(own, offset, bytes, &kept),
         };
+        if written.as_ref().is_err_and(|error| is_full(error.errno()))
+            && !is_poisoned
+            && kept.is_empty()
+        {
+            // Part of the block would otherwise take the last free space.
+            own.punch(offset, BLOCK_BYTES)?;
+        }
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
             // The error is only logged, because no program gains rights by the loss of these
