@@ -1,5 +1,5 @@
-//! A cache of recalled blocks that can't be stored in the lower files, because the tier is read-only
-//! or the lower file system is full.
+//! A cache of recalled blocks that can't be stored in the lower files, because the tier is
+//! read-only or the lower file system is full.
 
 use std::ops::Range;
 use std::sync::Arc;
