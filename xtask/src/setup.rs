@@ -1,4 +1,5 @@
-//! `cargo xtask setup`: installs what the tests, the demo, the cluster or the package need. For
+//! `cargo xtask setup`: installs what the tests, the demo, the cluster, the package or
+//! the virtual machine need. For
 //! each requirement that it can't install, it prints the command to install it and the
 //! consequences.
 
@@ -51,6 +52,8 @@ pub enum Purpose {
     Sql,
     /// `cargo xtask deb`
     Package,
+    /// `cargo xtask vm`
+    Vm,
 }
 
 /// A requirement that is missing and could not be installed.
