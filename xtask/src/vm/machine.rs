@@ -133,7 +133,8 @@ impl Machine {
 
     /// Runs a shell command that suspends the machine, and wakes the machine.
     pub fn run_asleep(&mut self, command: &str, sleep: Option<Sleep>) -> Result<String> {
-        self.send(command)?;
+        let line = format!("{command}\n");
+        self.agent.write_all(line.as_bytes()).context("the agent's port")?;
         let (output, last) = self.answer(sleep, |line| {
             line.strip_prefix("== ").is_some_and(|code| code.parse::<u32>().is_ok())
         })?;
@@ -143,20 +144,19 @@ impl Machine {
         }
     }
 
-    /// Sends a shell command without waiting for its end.
-    pub fn send(&mut self, command: &str) -> Result<()> {
-        self.agent.write_all(format!("{command}\n").as_bytes()).context("the agent's port")
-    }
-
     /// Resets the machine, like its reset button.
     pub fn reset(&mut self) -> Result<()> {
         self.unread.clear();
         self.monitor.execute("system_reset", Value::Null).map(drop)
     }
 
-    /// Waits until the guest has reset the machine at the end of a reboot; returns the duration.
-    pub fn wait_for_reboot(&mut self) -> Result<Duration> {
+    /// Reboots in an orderly way, and waits until the guest has reset the machine. Returns the
+    /// duration of the shutdown.
+    pub fn reboot(&mut self) -> Result<Duration> {
+        // Forget earlier resets.
+        self.monitor.has_reset()?;
         let start = Instant::now();
+        self.agent.write_all(b"systemctl reboot\n").context("the agent's port")?;
         while !self.monitor.has_reset()? {
             self.check(start, "the machine does not reboot")?;
             thread::sleep(PAUSE);

@@ -120,8 +120,7 @@ impl<'a> Trial<'a> {
             self.machine.run(&format!("cp /srv/static /srv/{stack}/closed"))?;
         }
         let shown = self.machine.console()?.len();
-        self.machine.send("systemctl reboot")?;
-        let time = self.machine.wait_for_reboot()?;
+        let time = self.machine.reboot()?;
         let console = self.machine.console()?.split_off(shown);
         ensure!(time < SHUTDOWN_MAX, "the shutdown took {} s", time.as_secs());
         let signs = ["[FAILED]", "[ TIME ]", "timed out", "Failed unmounting"];

@@ -1,6 +1,10 @@
-# Starts the programs of work.pl on all mounts: start.sh GENERATION
+# Mounts again, so that no supervisor has counted a death yet, and starts the programs of work.pl on
+# all mounts: start.sh GENERATION
 set -eu
 rm -f /run/trial/stop /run/trial/errors /run/trial/counts
+systemctl restart fslab@zstd.service fslab@ext2.service
+umount /srv/null
+mount /srv/null
 dmesg --clear
 for stack in null zstd ext2; do
   cp /srv/static "/srv/$stack/static"

@@ -11,8 +11,9 @@ use IO::Handle;
 my ($stack, $generation) = @ARGV;
 my $point = "/srv/$stack";
 my $role;
+open(my $port, ">", "/dev/ttyS2") or die "/dev/ttyS2: $!";
 
-# Bytes of the file that is only read, and the size of one read.
+# The file that is only read, and the size of one read in bytes.
 my $STATIC = "/srv/static";
 my $PIECE = 65536;
 # Arguments of posix_fadvise(2) on x86-64: its number, and the advice that drops cached pages.
@@ -28,7 +29,6 @@ sub fail {
 
 sub acknowledge {
     my ($number) = @_;
-    open(my $port, ">", "/dev/ttyS2") or fail("open the port");
     syswrite($port, "$generation $stack $role $number\n") or fail("write to the port");
 }
 
