@@ -1,5 +1,5 @@
-//! A minimal Debian as an archive, made by mmdebstrap from the package sources of this machine, and a
-//! kernel from the same sources.
+//! A minimal Debian as an archive, made by mmdebstrap from the package sources of this machine, and
+//! a kernel from the same sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,21 +50,32 @@ pub fn kernel() -> Result<PathBuf> {
     }
     println!("downloading a kernel of {codename}-backports");
     let scratch = tempfile::tempdir_in(&folder)?;
-    let release = format!("{codename}-backports");
-    let of_release = |line: &str| {
-        let parts: Vec<&str> = line.split(' ').collect();
-        let [_deb, address, of, "main"] = parts[..] else { return None };
-        (of == codename).then(|| format!("deb {address} {release} main\n"))
-    };
-    let lines: String = sources(&codename)?.lines().filter_map(of_release).collect();
-    if lines.is_empty() {
+    let sources = backports(&sources(&codename)?, &codename);
+    if sources.is_empty() {
         bail!("apt has no source of Debian {codename} with the component main");
     }
-    // apt must not change this machine's package lists.
-    let place = scratch.path().display();
-    fs::create_dir_all(scratch.path().join("lists/partial"))?;
-    fs::write(scratch.path().join("sources.list"), lines)?;
-    let settings = scratch.path().join("apt.conf");
+    let found = download_kernel(scratch.path(), &sources)?;
+    fs::rename(&found, &kernel).with_context(|| kernel.display().to_string())?;
+    Ok(kernel)
+}
+
+/// Returns the sources of backports that belong to the sources of a release.
+fn backports(sources: &str, codename: &str) -> String {
+    let line = |line: &str| {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let ["deb", address, release, "main"] = parts[..] else { return None };
+        (release == codename).then(|| format!("deb {address} {release}-backports main\n"))
+    };
+    sources.lines().filter_map(line).collect()
+}
+
+/// Downloads the kernel's package from these sources into an empty folder. The package lists of
+/// this machine do not change.
+fn download_kernel(folder: &Path, sources: &str) -> Result<PathBuf> {
+    let place = folder.display();
+    fs::create_dir_all(folder.join("lists/partial"))?;
+    fs::write(folder.join("sources.list"), sources)?;
+    let settings = folder.join("apt.conf");
     let text = format!(
         "Dir::Etc::sourcelist \"{place}/sources.list\";\nDir::Etc::sourceparts \"-\";\n\
          Dir::State::lists \"{place}/lists\";\nDir::Cache \"{place}\";\n\
@@ -73,19 +84,17 @@ pub fn kernel() -> Result<PathBuf> {
     fs::write(&settings, text)?;
     let apt = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
-        command.current_dir(scratch.path()).env("APT_CONFIG", &settings).args(arguments);
+        command.current_dir(folder).env("APT_CONFIG", &settings).args(arguments);
         process::capture(&mut command)
     };
     apt("apt-get", &["-q", "update"])?;
     let depends = apt("apt-cache", &["depends", &format!("linux-image-{}", architecture()?)])?;
     let name = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
-    let name = name.with_context(|| format!("{release} has no kernel"))?;
+    let name = name.context("the backports contain no kernel")?;
     apt("apt-get", &["-q", "download", &format!("linux-image-{name}")])?;
-    let mut entries = fs::read_dir(scratch.path())?.filter_map(Result::ok);
+    let mut entries = fs::read_dir(folder)?.filter_map(Result::ok);
     let found = entries.find(|entry| entry.path().extension().is_some_and(|end| end == "deb"));
-    let found = found.context("apt-get downloaded no package")?.path();
-    fs::rename(&found, &kernel).with_context(|| kernel.display().to_string())?;
-    Ok(kernel)
+    Ok(found.context("apt-get downloaded no package")?.path())
 }
 
 /// Returns Debian's name of this machine's architecture.
@@ -151,5 +160,6 @@ mod tests {
                        Debian\ta://x/\tsid\tmain\nOther\tb://y/\tbookworm\tmain\n";
         let lines = "deb a://x/ bookworm main\ndeb a://x/ bookworm-updates main\n";
         assert_eq!(super::lines_of_debian(targets, "bookworm"), lines);
+        assert_eq!(super::backports(lines, "bookworm"), "deb a://x/ bookworm-backports main\n");
     }
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask setup`: installs what the tests, the demo, the cluster, the package or the virtual
-//! machine need. For each requirement that it can't install, it prints the command to install it and
-//! the consequences.
+//! machine need. For each requirement that it can't install, it prints the command to install it
+//! and the consequences.
 
 use anyhow::Result;
 use clap::ValueEnum;

@@ -123,11 +123,8 @@ impl<'a> Trial<'a> {
         let time = self.machine.reboot()?;
         let console = self.machine.console()?.split_off(shown);
         ensure!(time < SHUTDOWN_MAX, "the shutdown took {} s", time.as_secs());
-        let signs = ["[FAILED]", "[ TIME ]", "timed out", "Failed unmounting"];
-        if let Some(line) = console.lines().find(|line| signs.iter().any(|sign| line.contains(sign)))
-        {
-            bail!("during the shutdown: {line}");
-        }
+        let failed = console.lines().find(|line| is_failure(line));
+        ensure!(failed.is_none(), "during the shutdown: {}", failed.unwrap_or_default());
         self.machine.wait_until_ready()?;
         let acknowledged = self.check()?;
         self.machine.run(
@@ -182,7 +179,8 @@ impl<'a> Trial<'a> {
         Ok(format!("{operations} operations of {programs} programs without errors, no death"))
     }
 
-    /// Checks the mounts and the synced files after a start. Returns the count of synced operations.
+    /// Checks the mounts and the synced files after a start. Returns the count of synced
+    /// operations.
     fn check(&mut self) -> Result<String> {
         let mounted = self.machine.run("findmnt --noheadings -o TARGET -t fuse.fslab | sort")?;
         let mounted: Vec<&str> = mounted.lines().map(str::trim).collect();
@@ -194,9 +192,8 @@ impl<'a> Trial<'a> {
             };
             let (appended, named) = (number(PROGRAMS[0]), number(PROGRAMS[1]));
             let generation = self.generation;
-            self.machine.run(&format!(
-                "perl {SCRIPTS}/check.pl {stack} {generation} {appended} {named}"
-            ))?;
+            let arguments = format!("{stack} {generation} {appended} {named}");
+            self.machine.run(&format!("perl {SCRIPTS}/check.pl {arguments}"))?;
         }
         let total: u64 = numbers.values().sum();
         Ok(format!("{total} synced operations on {} mounts are there", STACKS.len()))
@@ -228,6 +225,11 @@ impl<'a> Trial<'a> {
             thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+/// Returns whether a line of the console reports that a unit failed or reached its time limit.
+fn is_failure(line: &str) -> bool {
+    ["FAILED", " TIME ", "timed out", "Failed unmounting"].iter().any(|sign| line.contains(sign))
 }
 
 /// Returns the last number of each stack and program in a run. A line that was cut off by a reset
