@@ -22,12 +22,15 @@ const MAKE: &str = include_str!("vm/make.sh");
 /// Packages of the guest in addition to the required ones.
 const INCLUDED: &str = "systemd,systemd-sysv,udev,kmod,procps,e2fsprogs";
 
-/// The number of suspends and resets, and the program to test.
+/// The numbers of suspends, reboots and resets, and the program to test.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Number of suspends of each kind
     #[arg(long, value_name = "N", default_value_t = 10)]
     suspends: usize,
+    /// Number of orderly reboots
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    reboots: usize,
     /// Number of resets
     #[arg(long, value_name = "N", default_value_t = 3)]
     resets: usize,
@@ -60,7 +63,7 @@ impl Args {
         let accelerator = Accelerator::of_this_host();
         println!("vm: {}", accelerator.describe());
         let mut machine = Machine::start(folder.path(), accelerator)?;
-        Trial::new(&mut machine, self.suspends, self.resets).run()
+        Trial::new(&mut machine, self.suspends).run(self.reboots, self.resets)
     }
 
     fn program(&self) -> Result<PathBuf> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::machine::{Machine, Sleep};
 use crate::process;
@@ -38,27 +38,27 @@ type Numbers = BTreeMap<(String, String), u64>;
 pub struct Trial<'a> {
     machine: &'a mut Machine,
     suspends: usize,
-    resets: usize,
     /// The number of runs of the programs. Each run has its own files.
     generation: usize,
 }
 
 impl<'a> Trial<'a> {
     /// Prepares the cases.
-    pub fn new(machine: &'a mut Machine, suspends: usize, resets: usize) -> Self {
-        Self { machine, suspends, resets, generation: 0 }
+    pub fn new(machine: &'a mut Machine, suspends: usize) -> Self {
+        Self { machine, suspends, generation: 0 }
     }
 
-    /// Runs all cases. After a failure, starts the machine again.
-    pub fn run(&mut self) -> Result<Tally> {
+    /// Runs all cases, with the given numbers of reboots and resets. After a failure, starts the
+    /// machine again.
+    pub fn run(&mut self, reboots: usize, resets: usize) -> Result<Tally> {
         type Case<'a> = fn(&mut Trial<'a>) -> Result<String>;
         let mut cases: Vec<(&str, Case<'a>)> = vec![
             ("suspend to RAM", |trial| trial.suspend(Sleep::ToRam)),
             ("suspend to idle", |trial| trial.suspend(Sleep::ToIdle)),
             ("suspend under load", Self::suspend_under_load),
-            ("reboot", Self::reboot),
         ];
-        cases.extend((0..self.resets).map(|_| ("reset", Self::reset as Case<'a>)));
+        cases.extend((0..reboots).map(|_| ("reboot", Self::reboot as Case<'a>)));
+        cases.extend((0..resets).map(|_| ("reset", Self::reset as Case<'a>)));
         let mut tally = Tally::default();
         for (name, case) in cases {
             match case(self) {
@@ -133,7 +133,7 @@ impl<'a> Trial<'a> {
         let image = self.machine.run("cat /run/trial/image /run/trial/image-n")?;
         ensure!(image.starts_with("0 0\n"), "the image is not clean: {image}");
         let warned = "! journalctl --boot --unit fslab@ext2 | grep 'not cleanly'";
-        self.machine.run(warned)?;
+        self.machine.run(warned).with_context(|| console)?;
         Ok(format!("{:.1} s until the reset; {acknowledged}", time.as_secs_f64()))
     }
 
