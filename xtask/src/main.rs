@@ -21,6 +21,7 @@ mod fuzz;
 mod guide;
 mod harness;
 mod lines;
+mod minimal_debian;
 mod nextest;
 mod nightly;
 mod package;
@@ -39,6 +40,7 @@ mod target_slot;
 mod test;
 mod test_step;
 mod tidy;
+mod vm;
 
 /// All automation of the fslab project
 #[derive(Debug, Parser)]
@@ -78,6 +80,8 @@ enum Command {
     Book(book::Args),
     /// Make the Debian package, and test it in a folder
     Deb(package::Args),
+    /// Test kept mounts in a virtual machine: suspend, reboot and reset while programs work
+    Vm(vm::Args),
     /// Check rules that compilers don't check: file sizes, dependencies, agreement of documents
     /// with the code
     Tidy(tidy::Args),
@@ -106,6 +110,7 @@ impl Command {
             Self::Guide(args) => args.run(),
             Self::Book(args) => args.run(),
             Self::Deb(args) => args.run(),
+            Self::Vm(args) => args.run(),
             Self::Tidy(args) => args.run(),
             Self::Lines(args) => args.run(),
             Self::Step(args) => args.run(),

@@ -119,6 +119,12 @@ const FORMS: &[Form] = &[
         "the package in a minimal Debian: install, tutorial, upgrade, removal",
         "xtask deb --clean-root",
     ),
+    form(
+        "vm",
+        60,
+        "kept mounts in a virtual machine that is suspended, rebooted and reset",
+        "xtask vm",
+    ),
     form("explore", 90, "random tests with new seeds", "xtask explore --minutes 60"),
     form("fuzz", 240, "every fuzz target for ten minutes; needs cargo-fuzz", "xtask fuzz"),
     form(

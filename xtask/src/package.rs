@@ -5,7 +5,7 @@
 mod clean_root;
 mod control;
 mod files;
-mod layout;
+pub mod layout;
 mod trial;
 
 use std::fs;

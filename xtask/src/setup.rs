@@ -1,6 +1,6 @@
-//! `cargo xtask setup`: installs what the tests, the demo, the cluster or the package need. For
-//! each requirement that it can't install, it prints the command to install it and the
-//! consequences.
+//! `cargo xtask setup`: installs what the tests, the demo, the cluster, the package or the virtual
+//! machine need. For each requirement that it can't install, it prints the command to install it
+//! and the consequences.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -51,6 +51,8 @@ pub enum Purpose {
     Sql,
     /// `cargo xtask deb`
     Package,
+    /// `cargo xtask vm`
+    Vm,
 }
 
 /// A requirement that is missing and could not be installed.

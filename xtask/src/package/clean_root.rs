@@ -2,7 +2,6 @@
 //! tutorial. apt then upgrades the package while mounts run, removes it and purges it. Afterwards,
 //! the root directory must contain the same files as before.
 
-mod base;
 mod listing;
 mod machine;
 

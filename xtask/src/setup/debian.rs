@@ -35,6 +35,16 @@ const PACKAGE: &[Package] = &[
     package("lintian", "lintian", "the package is not checked against Debian's rules"),
 ];
 
+/// Packages for the virtual machine.
+const VM: &[Package] = &[
+    package("qemu-system-x86", "qemu-system-x86_64", NO_VM),
+    package("mmdebstrap", "mmdebstrap", NO_VM),
+    package("cpio", "cpio", NO_VM),
+    package("e2fsprogs", "mkfs.ext4", NO_VM),
+];
+
+const NO_VM: &str = "suspend, reboot and reset are not tested";
+
 /// Packages only for tests.
 const TEST: &[Package] = &[
     package("squashfs-tools", "mksquashfs", "comparisons with squashfs are skipped"),
@@ -133,6 +143,7 @@ fn absent(purpose: Purpose) -> Vec<&'static Package> {
         Purpose::Cluster => &[CLUSTER],
         Purpose::Sql => &[SQL],
         Purpose::Package => &[PACKAGE],
+        Purpose::Vm => &[VM],
     };
     let needed = needed.iter().copied().flatten();
     needed.filter(|package| environment::find_tool(package.program).is_none()).collect()

@@ -11,10 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use super::base;
+use crate::minimal_debian;
 use crate::process::{self, Background};
 
 const BOOT: &str = include_str!("boot.sh");
+
+/// Packages in addition to the required ones: systemd for the units, and packages that the tutorial
+/// needs.
+const INCLUDED: &str = "systemd,zstd,linux-libc-dev";
 
 /// Time limit of steps that need about a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,13 +42,13 @@ pub struct Machine {
 impl Machine {
     /// Unpacks and starts a Debian, and adds an ordinary user.
     pub fn start() -> Result<Self> {
-        let archive = base::archive()?;
+        let archive = minimal_debian::archive("debian", INCLUDED)?;
         let (hierarchy, group) = (hierarchy()?, Group::new()?);
         let folder = tempfile::Builder::new().prefix("fslab-clean-root-").tempdir()?;
         let root = folder.path().join("root");
         fs::create_dir(&root)?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-        base::unpack(&archive, &root)?;
+        minimal_debian::unpack(&archive, &root)?;
         let script = folder.path().join("boot.sh");
         fs::write(&script, BOOT)?;
         let log = File::create(folder.path().join("boot.log"))?;
