@@ -367,6 +367,11 @@ pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     listed.map(|()| names)
 }
 
+/// Returns whether an error means that the lower file system, or a quota, has no space left.
+pub(crate) fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
 /// Returns whether an error means that a file does not exist, instead of being unreachable.
 pub(crate) fn is_missing(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::STALE)

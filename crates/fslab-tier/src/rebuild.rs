@@ -254,15 +254,15 @@ impl<'a> Rebuilder<'a> {
             Some(StoredResidency::Full(full)) => return Ok(Some(*full)),
             None => return Ok(None),
         };
-        let inode = (self.around.inode_identity)(&found.attr);
-        if !compact.is_of(self.tier, inode) {
-            return Ok(Some(compact.of_copied_stub(found.attr.size)));
-        }
-        let known = self.notes.version(compact.object).and_then(|known| match known {
-            Some(known) => Ok(known),
-            None => {
-                let object = (self.tier, compact.object, compact.location);
-                ObjectReader::find_version(self.archives, object)
+        let own = (self.around.inode_identity)(&found.attr);
+        let inode = if compact.is_of(self.tier, own) { own } else { Id::default() };
+        let known = self.notes.version(compact.object).and_then(|known| {
+            match known.filter(|(_, version)| compact.is_at(version)) {
+                Some(known) => Ok(known),
+                None => {
+                    let object = (self.tier, compact.object, compact.location);
+                    ObjectReader::find_version(self.archives, object)
+                }
             }
         });
         let (file, version) = known.map_err(|error| Unreadable::UnknownObject(Box::new(error)))?;

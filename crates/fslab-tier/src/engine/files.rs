@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::engine::Tier;
 use crate::engine::files::block_cache::BlockCache;
 use crate::engine::recall::Recall;
-use crate::lower::OwnFile;
+use crate::lower::{OwnFile, is_full};
 use crate::runs::Runs;
 use crate::stored::Residency;
 use crate::stored::residency::Unreadable;
@@ -274,6 +274,8 @@ impl Tier {
             Err(error) if error.errno() == Errno::ROFS && self.settings.read_only => {
                 Ok(Loaded::Tiered(Box::new(known)))
             }
+            // A full disk must not prevent reading. The next load tries again.
+            Err(error) if is_full(error.errno()) => Ok(Loaded::Tiered(Box::new(known))),
             repaired => repaired.map(|()| Loaded::Tiered(Box::new(known))),
         }
     }

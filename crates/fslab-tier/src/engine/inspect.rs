@@ -101,7 +101,7 @@ impl Tier {
                 (FileSummary { state, ..plain_state(path, attr.size) }, None)
             }
             Err(Unreadable::Below(error)) => return Err(below(error)),
-            Err(Unreadable::UnknownObject(error)) => return Err(*error),
+            Err(unknown) => return Err(Error::Refused { what: format!("{path}: {unknown}") }),
         };
         Ok((FileSummary { pinned: self.is_pinned(attr), ..summary }, version))
     }
@@ -147,7 +147,10 @@ impl Tier {
             Ok(known) => known.filter(|known| self.is_own(known, attr)),
             Err(Unreadable::Corrupt(_)) => None,
             Err(Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
-            Err(Unreadable::UnknownObject(error)) => return Err(*error),
+            Err(unknown) => {
+                let what = format!("{}: {unknown}", shown(place.path));
+                return Err(Error::Refused { what });
+            }
         };
         let offline = known.map(|known| known.offline).unwrap_or_default();
         Ok(attr.size - resident(attr.size, &within(offline, blocks)))

@@ -20,6 +20,7 @@ use crate::engine::{Settings, Tier};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::id::Id;
+use crate::lower::is_full;
 use crate::object::reader::ObjectReader;
 use crate::rate_limit::RateLimit;
 use crate::stored::{BLOCK_BYTES, Location, Version};
@@ -432,9 +433,4 @@ impl Tier {
         let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
         self.settings.patience.map(|patience| patience.saturating_sub(waited))
     }
-}
-
-/// Returns whether an error means that the lower file system, or a quota, has no space left.
-fn is_full(errno: Errno) -> bool {
-    matches!(errno, Errno::NOSPC | Errno::DQUOT)
 }

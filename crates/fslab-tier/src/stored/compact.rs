@@ -115,10 +115,7 @@ impl CompactResidency {
         (is_plain && compact.encode().len() <= COMPACT_BYTES_MAX).then_some(compact)
     }
 
-    /// Returns the full form, for the file to which this residency was written.
-    ///
-    /// `file` and `version` are those of the object. The version's location is replaced, because
-    /// only the xattr records where this file's bytes are.
+    /// Returns the full form, with the facts about the object.
     #[must_use]
     pub fn expand(&self, (tier, inode): (Id, Id), file: Id, version: Version) -> Residency {
         Residency {
@@ -130,29 +127,15 @@ impl CompactResidency {
             poisoned: self.poisoned,
             touched_seconds: self.touched_seconds,
             offline: all_blocks(version.size),
-            version: Version { location: self.location, ..version },
+            version,
         }
     }
 
-    /// Returns a residency of another tier or another inode, for a file of `size` bytes to which
-    /// this residency was not written. The file is a copy of a stub. So only the object and the
-    /// offline blocks are valid.
+    /// Returns whether a version is the recorded one, at the recorded location. A row of the
+    /// catalogue that is older than this residency may have another location.
     #[must_use]
-    pub fn of_copied_stub(&self, size: u64) -> Residency {
-        let (object, location) = (self.object, self.location);
-        let version = Version {
-            object,
-            location,
-            size,
-            sequence: 0,
-            modified: fslab_vfs::Timestamp::default(),
-            root: [0; 32],
-            copies: Vec::new(),
-        };
-        // An empty file has a block here, so that its residency is not ignored.
-        let offline = all_blocks(size.max(1));
-        let nobody = Id([0; 16]);
-        Residency { offline, ..self.expand((nobody, nobody), nobody, version) }
+    pub fn is_at(&self, version: &Version) -> bool {
+        (version.object, version.location) == (self.object, self.location)
     }
 
     /// Returns whether this residency was written by a tier to an inode.
@@ -241,8 +224,10 @@ mod tests {
             assert_eq!(StoredResidency::decode(&value), Ok(StoredResidency::Compact(compact)));
             let compact = CompactResidency::decode(&value).unwrap();
             assert!(compact.is_of(full.tier, full.inode));
-            let elsewhere = Location { container: Id([0; 16]), offset: 0, length: 0 };
-            let version = Version { location: elsewhere, ..full.version.clone() };
+            assert!(compact.is_at(&full.version));
+            let elsewhere = Location { length: 0, ..full.version.location };
+            assert!(!compact.is_at(&Version { location: elsewhere, ..full.version.clone() }));
+            let version = full.version.clone();
             assert_eq!(compact.expand((full.tier, full.inode), full.file, version), full);
         }
     }
@@ -295,11 +280,5 @@ mod tests {
         let compact = CompactResidency::of(&full).unwrap();
         assert!(!compact.is_of(full.tier, Id([9; 16])));
         assert!(!compact.is_of(Id([9; 16]), full.inode));
-        for size in [0, 1, 3 << 20] {
-            let copied = compact.of_copied_stub(size);
-            assert!(!copied.offline.is_empty());
-            assert_eq!(copied.version.object, full.version.object);
-            assert_ne!((copied.tier, copied.inode), (full.tier, full.inode));
-        }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use fslab_tier::catalogue::Catalogue;
+use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::stored::{Marks, StoredResidency};
 use fslab_tier::{Found, Id, Settings, own_request};
 use fslab_vfs::{Errno, Ino, SetAttr, SetTime, Timestamp};
 
+use crate::bundles::expire;
 use crate::support::{Bench, MIB, TIER, noise};
 
 const LONG_AGO: Timestamp = Timestamp { seconds: 1_000_000_000, nanoseconds: 1 };
@@ -108,11 +109,25 @@ fn copied_stub_can_not_be_used_and_its_object_is_kept() {
     client.unlink(Ino::ROOT, "file").unwrap();
     let scanned = bench.tier.scan(&own_request()).unwrap();
     assert_eq!((scanned.damaged.len(), scanned.unneeded), (1, 0), "{scanned:?}");
-    assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 0);
+    assert_eq!(expire(&bench).objects, 0);
     // Without the copy, nothing needs the object.
     below.unlink(Ino::ROOT, "copy").unwrap();
-    bench.tier.scan(&own_request()).unwrap();
-    assert!(Found::at(&bench.lower, b"copy").is_err());
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 1);
+    assert_eq!(expire(&bench).objects, 1);
+}
+
+/// The home was restored from a backup that was made while the file was being archived. At that
+/// time, the catalogue did not have the hash of the object yet.
+#[test]
+fn row_of_an_unfinished_upload_does_not_describe_the_object() {
+    let (bench, ino) = stub();
+    let mut row = bench.tier.catalogue().get(bench.residency(ino).unwrap().version.object);
+    let row = row.as_mut().unwrap().as_mut().unwrap();
+    row.state = ObjectState::Pending;
+    (row.version.root, row.version.location.length) = ([0; 32], 0);
+    bench.tier.catalogue().put(std::slice::from_ref(row)).unwrap();
+    assert_ne!(bench.residency(ino).unwrap().version.root, [0; 32]);
+    assert!(bench.client().contents(ino).unwrap() == contents());
 }
 
 /// An object at the recorded location that is not the recorded one must not be shown.

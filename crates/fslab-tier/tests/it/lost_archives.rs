@@ -12,7 +12,7 @@ use fslab_tier::archive::{
 };
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
-use fslab_tier::stored::Marks;
+use fslab_tier::stored::{Marks, StoredResidency};
 use fslab_tier::{Archived, Id, Scrubbed, Settings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs};
 use fslab_vfs_testing::client::Client;
@@ -201,6 +201,8 @@ fn missing_copies_are_made_from_archive_to_archive() {
     let copies = |ino| tier.residency_below(ino).unwrap().unwrap().version.copies;
     let both = vec![Id([1; 16]), Id([2; 16])];
     assert_eq!(copies(ino), both);
+    let stored = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
+    assert!(matches!(stored, StoredResidency::Compact(_)), "{stored:?}");
     let renamed = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
     assert_eq!(copies(renamed).len(), 1);
     // The renamed file is nevertheless recalled from the new copy, and a scan then records this

@@ -332,6 +332,40 @@ fn needed_archive_is_not_detached_after_losing_the_catalogue() {
     assert!(refused.starts_with("4 versions have fewer than 1 copies"), "{refused}");
 }
 
+/// The unavailable archive has the only copies. Compact residencies do not list archives.
+#[test]
+fn unavailable_archive_is_not_detached_after_losing_the_catalogue() {
+    let world = World::filled();
+    fs::remove_file(world.path("home/catalogue.redb")).unwrap();
+    fs::rename(world.path("first"), world.path("away")).unwrap();
+    let (tier, fs) = world.open();
+    let refused = world.ask(&tier, "detach", "first").unwrap_err();
+    assert!(refused.contains("it is not certain which objects are needed"), "{refused}");
+    drop((tier, fs));
+    fs::rename(world.path("away"), world.path("first")).unwrap();
+    let (_tier, fs) = world.open();
+    all_are_right(&fs);
+}
+
+/// The restored catalogue has no record of the copies in the second archive.
+#[test]
+fn needed_archive_is_not_detached_after_restoring_the_catalogue() {
+    let world = World::filled();
+    let catalogue = world.path("home/catalogue.redb");
+    fs::copy(&catalogue, world.path("backup")).unwrap();
+    let (tier, fs) = world.open();
+    world.ask(&tier, "drain", "first").unwrap();
+    world.ask(&tier, "detach", "first").unwrap();
+    tier.shutdown().unwrap();
+    drop((tier, fs));
+    fs::copy(world.path("backup"), &catalogue).unwrap();
+    let (tier, fs) = world.open();
+    world.ask(&tier, "attach", "third").unwrap();
+    let refused = world.ask(&tier, "detach", "second").unwrap_err();
+    assert!(refused.starts_with("4 versions have fewer than 1 copies"), "{refused}");
+    all_are_right(&fs);
+}
+
 /// A drain does not count lost or damaged copies, so the archive with the last intact ones can't be
 /// detached.
 #[test]

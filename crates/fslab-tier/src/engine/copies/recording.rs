@@ -19,7 +19,7 @@ use crate::engine::files::KnownResidency;
 use crate::engine::files::residency_xattr::Durable;
 use crate::error::{Error, Result};
 use crate::lower::Found;
-use crate::stored::{Residency, Version};
+use crate::stored::{Residency, StoredResidency, Version};
 
 impl Tier {
     /// Records in the xattr of a row's file that additional archives have a copy of its version. A
@@ -41,6 +41,12 @@ impl Tier {
         let Some(known) = known else { return Ok(()) };
         let named = known.version.clone().with_copies(&version.copies);
         if named == known.version || self.check_open().is_err() {
+            return Ok(());
+        }
+        let stored = self.around.marks.read_at_rest(&*self.lower, ino);
+        if let (Ok(Some(StoredResidency::Compact(_))), Some(known)) = (stored, state.known_mut()) {
+            // Only the catalogue lists the copies of such a file.
+            known.recorded.version = named;
             return Ok(());
         }
         self.change_mark(&mut state, Durable::Later, |known| known.version = named)

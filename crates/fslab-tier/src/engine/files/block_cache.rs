@@ -109,6 +109,16 @@ impl Tier {
         Ok(())
     }
 
+    /// Removes blocks of which a program has overwritten a part.
+    pub(super) fn forget_in_memory(&self, known: &KnownResidency, blocks: Range<u64>) {
+        let object = known.recorded.version.object;
+        let mut rest = blocks;
+        while let Some(block) = known.offline.first_in(rest.clone()) {
+            self.files.cache.0.remove(&(object, block));
+            rest.start = block + 1;
+        }
+    }
+
     /// Copies cached blocks over bytes that were read from the lower file at an offset; returns
     /// whether all offline blocks were cached.
     pub(super) fn show_from_memory(

@@ -125,10 +125,15 @@ impl Tier {
         // A modification time that was set explicitly no longer reveals writes.
         state.untouched = None;
         self.mark_edited_below(&mut state)?;
+        let before = self.attr_below(file.ino(), None)?.modified;
         let attr = self.lower.setattr(request, file.ino(), handle, changes)?;
         if state.recorded().is_some_and(|recorded| !recorded.changed) {
             let follow = |residency: &mut Residency| residency.version.modified = attr.modified;
-            self.change_mark(&mut state, Durable::Later, follow)?;
+            if let Err(error) = self.change_mark(&mut state, Durable::Later, follow) {
+                // Otherwise the time would look like that of a change in the lower directory.
+                self.open_own(file.ino(), false)?.set_modified(before)?;
+                return Err(error);
+            }
         }
         Ok(attr)
     }

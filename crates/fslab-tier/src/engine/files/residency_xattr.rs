@@ -22,7 +22,7 @@ use crate::runs::Runs;
 use crate::stored::compact::ReadStored;
 use crate::stored::format::blocks_of;
 use crate::stored::residency::{ReadResidency, Unreadable};
-use crate::stored::{self, BLOCK_BYTES, Residency, StoredResidency};
+use crate::stored::{self, BLOCK_BYTES, CompactResidency, Residency, StoredResidency, Version};
 
 /// Maximum number of runs of offline blocks in a residency; this many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
@@ -121,21 +121,30 @@ impl Tier {
             None => return Ok(None),
         };
         let attr = self.lower.getattr(&self.request(), ino, None)?;
-        let owner = (self.settings.tier, (self.around.inode_identity)(&attr));
-        if !compact.is_of(owner.0, owner.1) {
-            return Ok(Some(compact.of_copied_stub(attr.size)));
-        }
-        let row = self.catalogue.get(compact.object);
-        let (file, version) = match row.map_err(unknown_object)? {
-            Some(row) => (row.file, row.version),
+        let (tier, own) = (self.settings.tier, (self.around.inode_identity)(&attr));
+        let is_own = compact.is_of(tier, own);
+        let row = self.catalogue.get(compact.object).map_err(unknown_object)?;
+        let (former, file, version) = match row.filter(|row| compact.is_at(&row.version)) {
+            Some(row) => (row.inode, row.file, row.version),
             None => {
-                let mut archives = self.archives.read().clone();
-                archives.retain(|archive| archive.why_unavailable().is_none());
-                let object = (owner.0, compact.object, compact.location);
-                ObjectReader::find_version(&archives, object).map_err(unknown_object)?
+                let (file, version) = self.find_version(&compact).map_err(unknown_object)?;
+                (Id::default(), file, version)
             }
         };
-        Ok(Some(compact.expand(owner, file, version)))
+        // The file may be a copy of a stub of this tier. Its residency is that of another inode.
+        let inode = if is_own { own } else { former };
+        Ok(Some(compact.expand((tier, inode), file, version)))
+    }
+
+    /// Reads the facts about an object from the available archives.
+    pub(in crate::engine) fn find_version(
+        &self,
+        compact: &CompactResidency,
+    ) -> crate::Result<(Id, Version)> {
+        let mut archives = self.archives.read().clone();
+        archives.retain(|archive| archive.why_unavailable().is_none());
+        let object = (self.settings.tier, compact.object, compact.location);
+        ObjectReader::find_version(&archives, object)
     }
 
     /// Returns the value of an xattr that users can set, such as a pin. If the tier runs as the

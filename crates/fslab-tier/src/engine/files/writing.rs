@@ -131,6 +131,7 @@ impl Tier {
         let covered = written.covered(size);
         let touched = blocks_met(written.offset, written.length);
         let Some(known) = state.known_mut() else { return Ok(None) };
+        self.forget_in_memory(known, touched.clone());
         known.offline.remove(covered);
         if known.recorded.offline.meets(touched.clone()) {
             self.record(state, Durable::Later)?;

@@ -15,10 +15,10 @@ use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::engine::metrics::Counter;
+use crate::engine::recall::Recall;
 use crate::engine::recall::queue::Queue;
-use crate::engine::recall::{Recall, is_full};
 use crate::error::Error;
-use crate::lower::OwnFile;
+use crate::lower::{OwnFile, is_full};
 use crate::object::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
@@ -180,6 +180,7 @@ impl Tier {
         match self.apply(&mut state, &version, recall.block, &bytes) {
             Err(error) if is_full(error.errno()) => {
                 self.keep_in_memory(&state, recall.block, bytes)?;
+                recall.has_landed.store(true, Ordering::SeqCst);
                 Ok(Served::Unstored(error))
             }
             applied => {
@@ -289,7 +290,10 @@ impl Tier {
             && kept.is_empty()
         {
             // Part of the block would otherwise take the last free space.
-            own.punch(offset, BLOCK_BYTES)?;
+            if let Err(error) = own.punch(offset, BLOCK_BYTES) {
+                let name = self.name(own.ino());
+                tracing::warn!(%error, "{name}: can't remove a block that was written in part");
+            }
         }
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {

@@ -183,7 +183,9 @@ impl Tier {
                 Ok(known.map(|known| (known.file, known.version)))
             }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
-            Err(Unreadable::UnknownObject(error)) => Err(*error),
+            Err(unknown @ Unreadable::UnknownObject(_)) => {
+                Err(Error::Refused { what: format!("{}: {unknown}", shown(path)) })
+            }
             Err(Unreadable::Corrupt(what)) => {
                 tracing::warn!(
                     "{}: {what}; the archived tree records no archived version of this file",

@@ -17,6 +17,7 @@ use crate::id::Id;
 use crate::lower::is_missing;
 use crate::object::bundle::contents_of;
 use crate::object::reader::ObjectReader;
+use crate::stored::StoredResidency;
 use crate::stored::residency::{Residency, Unreadable};
 
 /// The result of a scan.
@@ -88,6 +89,8 @@ impl Tier {
             changes: BTreeMap::new(),
             foreign: HashSet::new(),
             in_part: HashSet::new(),
+            asks_archives: self.catalogue.scanned()? == 0,
+            unresolved: 0,
         };
         let skipped = scan.files(heard)?;
         scan.retire_unseen(skipped)?;
@@ -139,6 +142,11 @@ struct Scan<'a> {
     /// Containers with damaged parts in one archive. They are also read in other archives, whose
     /// copies of these parts may be intact.
     in_part: HashSet<Id>,
+    /// Whether the catalogue may be older than the tree, and so lack copies. Compact residencies
+    /// don't list copies, so the archives are asked.
+    asks_archives: bool,
+    /// Number of compact residencies whose objects could not be read from any archive.
+    unresolved: u64,
 }
 
 impl Scan<'_> {
@@ -181,7 +189,8 @@ impl Scan<'_> {
     /// If a file may have moved to a directory that the walk had already visited, nothing is
     /// recorded.
     fn note_ended(&self) -> Result<()> {
-        if self.found.is_overtaken {
+        // An unavailable archive may have the only copy of an unresolved object.
+        if self.found.is_overtaken || self.unresolved > 0 {
             return Ok(());
         }
         if self.found.unknown == 0 {
@@ -224,7 +233,7 @@ impl Scan<'_> {
             drop(tier.state(&used.file).map_err(Error::below(place.path))?);
         }
         let residency = tier.with_recorded_copies(attr.ino, residency, before.as_ref());
-        let residency = residency.map_err(Error::below(place.path))?;
+        let residency = self.with_found_copies(residency.map_err(Error::below(place.path))?, place);
         self.found.archived += 1;
         self.found.offline += u64::from(!residency.offline.is_empty());
         let RowChange { before, after } = self.change_of(place, residency, before);
@@ -233,6 +242,26 @@ impl Scan<'_> {
         let known = known.or_insert_with(|| RowChange { before, after: after.clone() });
         known.after = after;
         Ok(())
+    }
+
+    /// Adds the archives that have a copy to a residency that is stored in the compact form.
+    fn with_found_copies(&mut self, known: Residency, place: &WalkEntry<'_>) -> Residency {
+        if !self.asks_archives {
+            return known;
+        }
+        let stored = self.tier.stored_below(place.found.ino());
+        let Ok(Some(StoredResidency::Compact(compact))) = stored else { return known };
+        match self.tier.find_version(&compact) {
+            Ok((_, found)) => {
+                let version = known.version.clone().with_copies(&found.copies);
+                Residency { version, ..known }
+            }
+            Err(error) => {
+                self.unresolved += 1;
+                self.note_damaged(place, &error);
+                known
+            }
+        }
     }
 
     fn note_damaged(&mut self, place: &WalkEntry<'_>, what: &dyn std::fmt::Display) {
@@ -270,6 +299,7 @@ impl Scan<'_> {
             Ok(known) => Ok(known),
             Err(Unreadable::Below(error)) => Err(Error::below(place.path)(error)),
             Err(what) => {
+                self.unresolved += u64::from(matches!(what, Unreadable::UnknownObject(_)));
                 self.note_damaged(place, &what);
                 self.found.unknown += 1;
                 Ok(None)

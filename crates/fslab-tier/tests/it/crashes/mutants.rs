@@ -5,9 +5,10 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fslab_tier::stored::{Marks, Residency, StoredResidency};
+use fslab_tier::stored::{Marks, Residency, StoredResidency, Version};
 
-use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result};
+use fslab_tier::Id;
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result, Timestamp};
 use fslab_vfs_testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
 use parking_lot::Mutex;
 
@@ -257,10 +258,20 @@ fn step(below: &dyn FileSystem, request: &Request, ino: Ino, call: &Call<'_>) ->
 /// Decodes the residency of a file of `size` bytes. A compact one has the right object and offline
 /// blocks, and a sequence of 0.
 fn decoded(value: &[u8], size: u64) -> Option<Residency> {
-    match StoredResidency::decode(value).ok()? {
-        StoredResidency::Full(full) => Some(*full),
-        StoredResidency::Compact(compact) => Some(compact.of_copied_stub(size)),
-    }
+    let compact = match StoredResidency::decode(value).ok()? {
+        StoredResidency::Full(full) => return Some(*full),
+        StoredResidency::Compact(compact) => compact,
+    };
+    let version = Version {
+        object: compact.object,
+        location: compact.location,
+        size,
+        sequence: 0,
+        modified: Timestamp::default(),
+        root: [0; 32],
+        copies: Vec::new(),
+    };
+    Some(compact.expand((Id::default(), Id::default()), Id::default(), version))
 }
 
 impl Forgetful {
