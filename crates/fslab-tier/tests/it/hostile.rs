@@ -62,7 +62,7 @@ impl Scratch {
 fn write(archive: &dyn Archive, container: Id) -> Result<()> {
     let mut upload = archive.begin((KIND, container))?;
     upload.write(b"hello")?;
-    upload.finish()
+    upload.finish().map(drop)
 }
 
 fn pipe(path: &Path) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{
-    Archive, Container, ContainerKind, DirectoryArchive, Key, Purpose, Upload,
+    Archive, Container, ContainerKind, Deletion, DirectoryArchive, Key, Purpose, Upload,
 };
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
@@ -438,7 +438,7 @@ impl Archive for Unlisted {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.inner.delete(container)
     }
 }
