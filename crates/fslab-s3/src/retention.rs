@@ -107,7 +107,7 @@ impl Retention {
             .then(|| "the bucket retains old versions of deleted objects".to_owned());
         let reasons: Vec<_> = self.rules().into_iter().chain(old_versions).chain(refusal).collect();
         let reason = reasons.join("; ");
-        (!reason.is_empty()).then(|| Retained { objects, bytes, is_partial, reason })
+        (!reason.is_empty()).then_some(Retained { objects, bytes, is_partial, reason })
     }
 
     /// Returns whether the store refuses to delete an object of a container.

@@ -19,6 +19,7 @@ pub struct Place(Store);
 /// What a bucket keeps of deleted objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
+    /// The bucket keeps nothing.
     Nothing,
     /// The bucket has versioning.
     Versions,

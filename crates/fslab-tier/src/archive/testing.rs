@@ -214,7 +214,7 @@ impl Archive for MemoryArchive {
     fn retained(&self) -> Option<Retained> {
         let (objects, bytes) = *self.faults.retained.lock();
         let reason = "the test retains them".to_owned();
-        (objects > 0).then(|| Retained { objects, bytes, is_partial: false, reason })
+        (objects > 0).then_some(Retained { objects, bytes, is_partial: false, reason })
     }
 
     /// Deletes what is retained, if nothing is to be retained any longer.

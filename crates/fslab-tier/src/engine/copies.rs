@@ -50,9 +50,12 @@ fn read_exactly(
     }
 }
 
+/// An upload, and the archive to which it goes.
+type CopyUpload<'a> = (&'a Arc<dyn Archive>, Box<dyn Upload>);
+
 /// A sink that writes to all archives that receive a copy.
 pub(super) struct CopyWriter<'a> {
-    uploads: Vec<(&'a Arc<dyn Archive>, Box<dyn Upload>)>,
+    uploads: Vec<CopyUpload<'a>>,
     container: Id,
     pace: Pace<'a>,
 }

@@ -39,6 +39,7 @@ mod newer_objects;
 mod offline;
 mod opening;
 mod ordinary;
+mod outcomes;
 mod parts;
 mod poison;
 mod policies;
