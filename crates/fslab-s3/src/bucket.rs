@@ -481,8 +481,8 @@ impl Bucket {
     /// checksums, which shows that it joined exactly these parts.
     ///
     /// # Errors
-    /// Fails if the request fails, or with [`Cause::Damaged`] if the store reports another checksum.
-    /// The object may exist nevertheless.
+    /// Fails if the request fails, or with [`Cause::Damaged`] if the store reports another
+    /// checksum. The object may exist nevertheless.
     pub fn end_parts(&self, key: &str, upload: &str, parts: &[SentPart]) -> Result<bool> {
         let mut body = String::from("<CompleteMultipartUpload>");
         for SentPart { number, tag, checksum } in parts {

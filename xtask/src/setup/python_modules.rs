@@ -1,5 +1,5 @@
-//! Installs the Python modules that tests use: some read fslab's files, one is an S3 server. They are in a separate environment
-//! in the cache, so the system's Python does not change.
+//! Installs the Python modules that tests use: some read fslab's files, one is an S3 server. They
+//! are in a separate environment in the cache, so the system's Python does not change.
 
 use std::process::Command;
 
@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use super::Missing;
 use crate::{environment, process};
 
-/// Two other implementations of Parquet, and an S3 server with object lock. For each module: its name
-/// in Python, and its package.
+/// Two other implementations of Parquet, and an S3 server with object lock. For each module: its
+/// name in Python, and its package.
 const MODULES: [(&str, &str); 3] =
     [("duckdb", "duckdb"), ("pyarrow", "pyarrow"), ("moto.server", "moto[server]")];
 

@@ -15,8 +15,8 @@ fn retained(archive: &Arc<dyn Archive>) -> (u64, u64, String) {
     (objects, bytes, reason)
 }
 
-/// A refused deletion is neither an error nor a success. The object is hidden, counted and reported,
-/// and deleted when its lock has ended.
+/// A refused deletion is neither an error nor a success. The object is hidden, counted and
+/// reported, and deleted when its lock has ended.
 #[test]
 fn locked_object_is_retained_and_deleted_later() {
     for (lock, expected) in [
@@ -109,7 +109,7 @@ fn old_versions_are_counted_until_they_are_gone() {
     let (objects, bytes, reason) = retained(&archive);
     assert!((objects, bytes) == (0, 0) && reason.contains("has versioning"), "{reason}");
     for number in 1..=20 {
-        write(&*archive, files(number), &vec![number; 10]).unwrap();
+        write(&*archive, files(number), &[number; 10]).unwrap();
     }
     for number in 1..=19 {
         assert_eq!(archive.delete(files(number)).unwrap(), Deletion::Retained);

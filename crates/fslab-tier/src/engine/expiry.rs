@@ -65,8 +65,9 @@ impl Tier {
         Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
-    /// Deletes rows, and the containers that then contain no object. Returns the figures. Rows with a copy in an unavailable archive, or in one that another tree writes
-    /// to, are kept, because that copy can't be deleted.
+    /// Deletes rows, and the containers that then contain no object. Returns the figures. Rows with
+    /// a copy in an unavailable archive, or in one that another tree writes to, are kept, because
+    /// that copy can't be deleted.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<Expired> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));

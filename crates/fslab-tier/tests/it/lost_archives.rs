@@ -284,7 +284,9 @@ fn file_without_an_intact_copy_is_not_released_until_archived_again() {
         |archive| {
             let mut all = Vec::new();
             archive.list(ContainerKind::Files, &mut |container, _| all.push(container)).unwrap();
-            all.iter().for_each(|all| archive.delete((ContainerKind::Files, *all)).unwrap());
+            for container in all {
+                archive.delete((ContainerKind::Files, container)).unwrap();
+            }
         },
     ];
     for lose in lose {
