@@ -32,6 +32,8 @@ pub struct Hashing {
     pub refuses_checksums: bool,
     /// Whether it compares the hash in the signature with the body.
     pub verifies_signed: bool,
+    /// The error code for a wrong checksum.
+    pub code: &'static str,
 }
 
 impl Default for Hashing {
@@ -44,6 +46,7 @@ impl Default for Hashing {
             reports_joined: true,
             refuses_checksums: false,
             verifies_signed: true,
+            code: "BadDigest",
         }
     }
 }
@@ -57,6 +60,7 @@ impl Hashing {
         reports_joined: false,
         refuses_checksums: false,
         verifies_signed: false,
+        code: "BadDigest",
     };
 }
 
@@ -376,7 +380,7 @@ impl Objects {
             self.objects.insert(key.to_owned(), request.body.clone());
         }
         if is_refused {
-            return refused(400, "BadDigest");
+            return refused(400, self.hashing.code);
         }
         Message::answer(200, &[("etag", &tag(&request.body))], "")
     }
@@ -396,7 +400,7 @@ impl Objects {
         };
         match (method, number) {
             ("PUT", Some(_)) if hashing.verifies_parts && !has_true_checksum(request) => {
-                refused(400, "BadDigest")
+                refused(400, hashing.code)
             }
             ("PUT", Some(number)) => {
                 parts.insert(number, request.body.clone());

@@ -15,8 +15,6 @@ use crate::transport::{CHECKSUM, base64};
 /// A fault that the proxy injects into a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// No fault. Such a rule lets requests pass before a later rule applies.
-    None,
     /// The request is delayed.
     Delay(Duration),
     /// The proxy answers with a status and optionally `Retry-After` in seconds. The store does not
@@ -207,9 +205,7 @@ fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
     let Some(mut request) = Message::read(&mut reader, true)? else { return Ok(()) };
     let mut stream = stream;
     match shared.fault(&request) {
-        None | Some(Fault::None) => {
-            stream.write_all(&forward(shared, &request)?.bytes_for(&request))
-        }
+        None => stream.write_all(&forward(shared, &request)?.bytes_for(&request)),
         Some(Fault::Delay(time)) => {
             std::thread::sleep(time);
             stream.write_all(&forward(shared, &request)?.bytes_for(&request))
