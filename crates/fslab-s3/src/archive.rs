@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use fslab_tier::Id;
-use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
+use fslab_tier::archive::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
 
 use crate::keys::folder;
 use crate::marks::Marks;
@@ -103,11 +103,29 @@ impl Archive for S3Archive {
         self.0.forget(container);
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.0.lease()?;
-        match self.0.versions(container)?.as_slice() {
-            [] => self.0.check(),
-            found => self.0.delete(found),
-        }
+        let deletion = match self.0.versions(container)?.as_slice() {
+            [] => {
+                self.0.check()?;
+                Deletion::Done
+            }
+            found => self.0.delete(found)?,
+        };
+        // Objects whose deletion was refused before are no longer found.
+        let is_refused = self.0.retention.refuses(container);
+        Ok(if is_refused { Deletion::Retained } else { deletion })
+    }
+
+    fn retained(&self) -> Option<Retained> {
+        self.0.retention.retained()
+    }
+
+    fn retry_deletions(&self) -> io::Result<()> {
+        self.0.retry_deletions()
+    }
+
+    fn proof(&self) -> Proof {
+        self.0.proof
     }
 }

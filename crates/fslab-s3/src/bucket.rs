@@ -2,14 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::Method;
-use http::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE};
+use http::header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE};
+use sha2::{Digest, Sha256};
 
-use crate::answers::{BegunUpload, ListedUpload, ObjectsPage, UploadsPage, error, is, parse};
+use crate::answers::{
+    BegunUpload, DefaultRetention, EndedUpload, ListedUpload, ObjectLock, ObjectsPage, UploadsPage,
+    Versioning, VersionsPage, error, parse, parse_any,
+};
 use crate::runtime::Pending;
-use crate::transport::{Answer, Call, Cause, Counter, Failure, Range, Transport};
+use crate::transport::{
+    Answer, CHECKSUM, Call, Cause, Counter, Failure, Hash, Hashes, Range, Transport, base64,
+};
 
 /// The maximum size in bytes of an object that is read completely in one request. Such objects, for
 /// example the lease, are far smaller.
@@ -29,6 +36,17 @@ pub type Result<T> = std::result::Result<T, Failure>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag(HeaderValue);
 
+/// The hashes that a request claims for its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Its own hashes.
+    True,
+    /// A wrong checksum, to test whether the store compares it with the body.
+    WrongChecksum,
+    /// A wrong hash in the signature and no checksum, for the same test.
+    WrongSignedHash,
+}
+
 /// The condition for writing an object.
 #[derive(Clone, Copy, Debug)]
 pub enum When<'a> {
@@ -47,11 +65,29 @@ pub struct Object {
     pub tag: Tag,
 }
 
+/// The lock of an object.
+#[derive(Debug, Default)]
+pub struct Lock {
+    /// The size of the object in bytes, if the store tells it.
+    pub length: Option<u64>,
+    /// The retention period or legal hold, for users.
+    pub why: Option<String>,
+}
+
 /// An uploaded part of an object.
 #[derive(Debug)]
 pub struct SentPart {
     number: u32,
     tag: Tag,
+    /// The checksum, if one was sent with the part.
+    checksum: Option<Hash>,
+}
+
+/// A part that is being sent.
+pub struct Sending {
+    number: u32,
+    checksum: Option<Hash>,
+    pending: Pending<Result<Answer>>,
 }
 
 /// The objects under one prefix.
@@ -59,6 +95,8 @@ pub struct Bucket {
     transport: Arc<Transport>,
     bucket: String,
     prefix: String,
+    /// Whether checksums are sent. Some stores refuse requests with a checksum.
+    has_checksums: AtomicBool,
 }
 
 impl fmt::Display for Bucket {
@@ -70,7 +108,28 @@ impl fmt::Display for Bucket {
 impl Bucket {
     /// Creates a view of the objects under a prefix without a slash at the end.
     pub fn new(transport: Arc<Transport>, bucket: String, prefix: String) -> Self {
-        Self { transport, bucket, prefix }
+        Self { transport, bucket, prefix, has_checksums: AtomicBool::new(true) }
+    }
+
+    /// Stops sending checksums, because the store refuses them.
+    pub fn omit_checksums(&self) {
+        self.has_checksums.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the hashes for a request with a body.
+    fn hashes(&self, body: &[u8], claim: Claim) -> Hashes {
+        let own: Hash = Sha256::digest(body).into();
+        let other = own.map(|byte| !byte);
+        let (signed, checksum) = match claim {
+            Claim::True => (own, own),
+            Claim::WrongChecksum => (own, other),
+            Claim::WrongSignedHash => (other, own),
+        };
+        // A test of the signed hash must not depend on the checksum.
+        let has_checksum =
+            self.has_checksums.load(Ordering::Relaxed) && claim != Claim::WrongSignedHash;
+        let checksum = has_checksum.then_some(checksum);
+        Hashes { signed, checksum, are_wrong: claim != Claim::True }
     }
 
     /// Returns whether the store answered the last request.
@@ -86,6 +145,7 @@ impl Bucket {
             query: Vec::new(),
             headers: Vec::new(),
             body: Bytes::new(),
+            hashes: None,
             answer_max: ANSWER_BYTES_MAX,
             range: None,
         }
@@ -133,28 +193,168 @@ impl Bucket {
     /// Fails with [`Cause::Condition`] if the condition does not hold. The reason may be that an
     /// earlier attempt of the same request succeeded.
     pub fn put(&self, key: &str, body: Bytes, when: When<'_>) -> Result<Tag> {
+        self.put_with(Claim::True, key, body, when)
+    }
+
+    /// Writes an object, with true or wrong hashes.
+    ///
+    /// # Errors
+    /// Fails as [`Self::put`] does, and with [`Cause::Damaged`] if the store refuses a hash.
+    pub fn put_with(&self, claim: Claim, key: &str, body: Bytes, when: When<'_>) -> Result<Tag> {
         let mut call = self.call(Counter::Put, Method::PUT, key);
         match when {
             When::Always => {}
             When::Absent => call.headers.push((IF_NONE_MATCH, HeaderValue::from_static("*"))),
             When::Matches(tag) => call.headers.push((IF_MATCH, tag.0.clone())),
         }
-        tag_of(&self.transport.send(Call { body, ..call })?)
+        let hashes = self.hashes(&body, claim);
+        let answer = self.transport.send(Call { body, hashes: Some(hashes), ..call })?;
+        check_checksum(&answer, hashes.to_compare())?;
+        tag_of(&answer)
     }
 
-    /// Deletes an object. A missing object is not an error.
+    /// Deletes an object. A missing object is not an error. Returns whether the store only added a
+    /// delete marker, so that the object may remain as an old version.
     ///
     /// # Errors
     /// Fails if the request fails. The store may still execute it later.
-    pub fn delete(&self, key: &str) -> Result<()> {
+    pub fn delete(&self, key: &str) -> Result<bool> {
         match self.transport.send(self.call(Counter::Delete, Method::DELETE, key)) {
-            Err(failure) if failure.cause == Cause::NotFound => Ok(()),
+            Err(failure) if failure.cause == Cause::NotFound => Ok(false),
             Err(failure) => Err(failure),
             Ok(answer) if error(&answer.body).is_some() => {
                 Err(Failure::wrong("the store reports success and an error in the same reply"))
             }
-            Ok(_) => Ok(()),
+            Ok(answer) => {
+                Ok(answer.headers.get("x-amz-delete-marker").is_some_and(|is| is == "true"))
+            }
         }
+    }
+
+    /// Returns the lock of an object.
+    ///
+    /// # Errors
+    /// Fails if the request fails, for example because reading the lock is not permitted.
+    pub fn lock_of(&self, key: &str) -> Result<Lock> {
+        let headers = self.transport.send(self.call(Counter::Get, Method::HEAD, key))?.headers;
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let length = header("content-length").and_then(|length| length.parse().ok());
+        let (hold, until) =
+            (header("x-amz-object-lock-legal-hold"), header("x-amz-object-lock-retain-until-date"));
+        let why = match (hold, until) {
+            (Some("ON"), _) => Some("the object has a legal hold".to_owned()),
+            (_, Some(until)) => {
+                let mode = header("x-amz-object-lock-mode").unwrap_or("unknown mode");
+                Some(shown(&format!("the object is retained until {until} ({mode})")))
+            }
+            _ => None,
+        };
+        Ok(Lock { length, why })
+    }
+
+    /// Returns whether the bucket has versioning now.
+    ///
+    /// # Errors
+    /// Fails if the request fails, or if the store does not know versioning.
+    pub fn has_versions(&self) -> Result<bool> {
+        let answer = self.of_bucket("versioning")?;
+        let names = ["VersioningConfiguration", "GetBucketVersioningResponse"];
+        let read: Option<Versioning> = parse_any(&answer.body, &names);
+        let read = read.ok_or_else(|| Failure::wrong("the store's reply is no versioning"))?;
+        Ok(read.status.as_deref() == Some("Enabled"))
+    }
+
+    /// Returns the object lock of the bucket, for users; `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails if the request fails, or if the store does not know object lock.
+    pub fn object_lock(&self) -> Result<Option<String>> {
+        let answer = match self.of_bucket("object-lock") {
+            Err(failure) if failure.cause == Cause::NotFound => return Ok(None),
+            answer => answer?,
+        };
+        let read: Option<ObjectLock> = parse(&answer.body, "ObjectLockConfiguration");
+        let read = read.ok_or_else(|| Failure::wrong("the store's reply is no object lock"))?;
+        if read.object_lock_enabled.as_deref() != Some("Enabled") {
+            return Ok(None);
+        }
+        let retention = read.rule.and_then(|rule| rule.default_retention);
+        Ok(Some(match retention {
+            None => "object lock".to_owned(),
+            Some(DefaultRetention { mode, days, years }) => {
+                let mode = mode.unwrap_or_default();
+                let (count, unit) = if years > 0 { (years, "years") } else { (days, "days") };
+                shown(&format!("object lock (new objects: {mode}, {count} {unit})"))
+            }
+        }))
+    }
+
+    /// Requests a property of the bucket.
+    fn of_bucket(&self, property: &'static str) -> Result<Answer> {
+        let mut call = self.call(Counter::List, Method::GET, "");
+        call.path = format!("/{}", self.bucket);
+        call.query.push((property, String::new()));
+        self.transport.send(Call { answer_max: PAGE_BYTES_MAX, ..call })
+    }
+
+    /// Creates the bucket, or changes a property of it.
+    ///
+    /// # Errors
+    /// Fails if the request fails.
+    #[cfg(feature = "testing")]
+    pub fn configure(
+        &self,
+        property: Option<&'static str>,
+        header: Option<(&'static str, &'static str)>,
+        body: &'static str,
+    ) -> Result<()> {
+        let mut call = self.call(Counter::Put, Method::PUT, "");
+        call.path = format!("/{}", self.bucket);
+        call.query.extend(property.map(|property| (property, String::new())));
+        let header = header
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        call.headers.extend(header);
+        let body = Bytes::from_static(body.as_bytes());
+        let hashes = Some(self.hashes(&body, Claim::True)).filter(|_| !body.is_empty());
+        self.transport.send(Call { body, hashes, ..call }).map(drop)
+    }
+
+    /// Calls `visit` with the key and size of each version whose key begins with `begin`, and
+    /// whether it is the latest one. Returns whether all versions were visited, which takes at most
+    /// `pages` requests.
+    ///
+    /// # Errors
+    /// Fails if a request fails or the list does not end.
+    pub fn list_versions(
+        &self,
+        begin: &str,
+        pages: u32,
+        visit: &mut dyn FnMut(&str, u64, bool),
+    ) -> Result<bool> {
+        let whole = format!("{}/{begin}", self.prefix);
+        let mut marker = None::<(String, String)>;
+        for _ in 0..pages.min(PAGES_MAX) {
+            let mut query = vec![("versions", String::new()), ("prefix", whole.clone())];
+            query.push(("max-keys", PAGE_ENTRIES.to_string()));
+            if let Some((key, version)) = marker.clone() {
+                query.extend([("key-marker", key), ("version-id-marker", version)]);
+            }
+            let page: VersionsPage = self.page(query, "ListVersionsResult")?;
+            for version in &page.versions {
+                if let Some(key) = self.below(&version.key, &whole) {
+                    visit(key, version.size, version.is_latest);
+                }
+            }
+            if !page.is_truncated {
+                return Ok(true);
+            }
+            let next = page.next_key_marker.zip(page.next_version_id_marker);
+            if next.is_none() || next == marker {
+                return Err(endless());
+            }
+            marker = next;
+        }
+        if pages < PAGES_MAX { Ok(false) } else { Err(endless()) }
     }
 
     /// Calls `visit` with the key and size of each object whose key begins with `begin`, until
@@ -225,6 +425,10 @@ impl Bucket {
     pub fn begin_parts(&self, key: &str) -> Result<String> {
         let mut call = self.call(Counter::Put, Method::POST, key);
         call.query.push(("uploads", String::new()));
+        if self.has_checksums.load(Ordering::Relaxed) {
+            let algorithm = HeaderName::from_static("x-amz-checksum-algorithm");
+            call.headers.push((algorithm, HeaderValue::from_static("SHA256")));
+        }
         let answer = self.transport.send(call)?;
         let begun: Option<BegunUpload> = parse(&answer.body, "InitiateMultipartUploadResult");
         let begun = begun.filter(|begun| !begun.upload_id.is_empty());
@@ -242,28 +446,52 @@ impl Bucket {
         key: &str,
         upload: &str,
         (number, body): (u32, Bytes),
-    ) -> Result<Pending<Result<Answer>>> {
+    ) -> Result<Sending> {
+        self.send_part_with(Claim::True, key, upload, (number, body))
+    }
+
+    /// Starts sending a part, with true or wrong hashes.
+    ///
+    /// # Errors
+    /// Fails if the async runtime can't be created.
+    pub fn send_part_with(
+        &self,
+        claim: Claim,
+        key: &str,
+        upload: &str,
+        (number, body): (u32, Bytes),
+    ) -> Result<Sending> {
         let mut call = self.call(Counter::Put, Method::PUT, key);
         call.query.push(("partNumber", number.to_string()));
         call.query.push(("uploadId", upload.to_owned()));
-        self.transport.begin(Call { body, ..call })
+        let hashes = self.hashes(&body, claim);
+        let pending = self.transport.begin(Call { body, hashes: Some(hashes), ..call })?;
+        Ok(Sending { number, checksum: hashes.to_compare(), pending })
     }
 
     /// Waits until a part is sent.
-    pub fn sent_part(number: u32, sending: Pending<Result<Answer>>) -> Result<SentPart> {
-        let sent = sending.wait().unwrap_or_else(|error| Err(Failure::local(&error)))?;
-        Ok(SentPart { number, tag: tag_of(&sent)? })
+    pub fn sent_part(sending: Sending) -> Result<SentPart> {
+        let Sending { number, checksum, pending } = sending;
+        let sent = pending.wait().unwrap_or_else(|error| Err(Failure::local(&error)))?;
+        check_checksum(&sent, checksum)?;
+        Ok(SentPart { number, tag: tag_of(&sent)?, checksum })
     }
 
-    /// Completes a multipart upload.
+    /// Completes a multipart upload. Returns whether the store reported the checksum of the parts'
+    /// checksums, which shows that it joined exactly these parts.
     ///
     /// # Errors
-    /// Fails if the request fails. The object may exist nevertheless.
-    pub fn end_parts(&self, key: &str, upload: &str, parts: &[SentPart]) -> Result<()> {
+    /// Fails if the request fails, or with [`Cause::Damaged`] if the store reports another
+    /// checksum. The object may exist nevertheless.
+    pub fn end_parts(&self, key: &str, upload: &str, parts: &[SentPart]) -> Result<bool> {
         let mut body = String::from("<CompleteMultipartUpload>");
-        for SentPart { number, tag } in parts {
+        for SentPart { number, tag, checksum } in parts {
             let tag = escaped(tag.0.to_str().unwrap_or_default());
-            body += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>");
+            body += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag>");
+            if let Some(checksum) = checksum {
+                body += &format!("<ChecksumSHA256>{}</ChecksumSHA256>", base64(checksum));
+            }
+            body += "</Part>";
         }
         body += "</CompleteMultipartUpload>";
         let mut call = self.call(Counter::Put, Method::POST, key);
@@ -272,8 +500,13 @@ impl Bucket {
         let answer = self.transport.send(Call { body: body.into(), ..call })?;
         // A store that needs a long time returns a success status at once, and the real result
         // later in the body.
-        if is(&answer.body, "CompleteMultipartUploadResult") {
-            return Ok(());
+        let ended: Option<EndedUpload> = parse(&answer.body, "CompleteMultipartUploadResult");
+        if let Some(ended) = ended {
+            return match (joined_checksum(parts), ended.checksum) {
+                (Some(own), Some(reported)) if own == reported => Ok(true),
+                (Some(_), Some(_)) => Err(other_checksum()),
+                _ => Ok(false),
+            };
         }
         let told = error(&answer.body)
             .map_or_else(|| "no result in the reply".to_owned(), |told| told.code);
@@ -324,8 +557,36 @@ impl Bucket {
     }
 }
 
+/// Shortens a text from a store for a one-line message.
+fn shown(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(200).collect()
+}
+
 fn endless() -> Failure {
     Failure::wrong("the store returns an endless list")
+}
+
+/// Returns the checksum of an object that was joined from parts, as stores report it: the hash of
+/// the parts' hashes, and the number of parts.
+fn joined_checksum(parts: &[SentPart]) -> Option<String> {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.checksum?);
+    }
+    Some(format!("{}-{}", base64(&hash.finalize().into()), parts.len()))
+}
+
+/// Fails if an answer reports another checksum than was sent.
+fn check_checksum(answer: &Answer, own: Option<Hash>) -> Result<()> {
+    let reported = answer.headers.get(CHECKSUM);
+    match own.zip(reported) {
+        Some((own, reported)) if *reported != *base64(&own) => Err(other_checksum()),
+        _ => Ok(()),
+    }
+}
+
+fn other_checksum() -> Failure {
+    Failure::damaged("the store reports another checksum than that of the data that was sent")
 }
 
 fn tag_of(answer: &Answer) -> Result<Tag> {

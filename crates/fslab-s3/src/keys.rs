@@ -43,7 +43,7 @@ pub struct ContainerKey {
 impl ContainerKey {
     /// Returns the rank of an object among the objects of its container. The object with the lowest
     /// rank is valid. So a new object becomes valid when the earlier one is deleted, which happens
-    /// only after the new one was read back completely.
+    /// only after the new one was proved: by a checksum, or by reading it back.
     pub fn rank(&self) -> (u64, u64, u64) {
         (self.session.epoch, self.number, self.session.nonce)
     }

@@ -9,19 +9,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use fslab_tier::archive::{
     Archive, ArchiveDescription, ArchiveKindSpec, Cipher, Encryption, FoundRecord, NewArchive,
-    Purpose, Writer, WriterRecord,
+    Proof, Purpose, Writer, WriterRecord,
 };
 use fslab_tier::{Cleanup, Error, Id, Result};
 
 use crate::address::Location;
 use crate::archive::S3Archive;
 use crate::bucket::{Bucket, When};
+use crate::checksums::probe_checksums;
 use crate::credentials::Access;
 use crate::keys::{CONTAINERS, ContainerKey, DESCRIPTION};
 use crate::lease::{FoundLease, Lease, Refused, Wish};
 use crate::marks::Marks;
 use crate::objects::{Objects, Right};
 use crate::probe::probe;
+use crate::retention::Retention;
 use crate::transport::{Cause, Failure, Transport};
 
 /// The version of the bucket layout.
@@ -45,6 +47,7 @@ pub const SPEC: ArchiveKindSpec = ArchiveKindSpec {
     },
     take_over: |location, owner, writer| Store::at(location)?.take_over(owner, writer),
     holder: |location| Store::at(location)?.holder(),
+    retention: |location| Ok(Store::at(location)?.retention()),
     refusal: |location, writer| {
         let store = Store::at(location)?;
         let description = store.describe()?;
@@ -80,6 +83,12 @@ impl Store {
         let transport = Arc::new(Transport::new(access, parsed.stall).map_err(failed)?);
         let bucket = Arc::new(Bucket::new(transport, parsed.bucket, parsed.prefix));
         Ok(Self { label, lease: parsed.lease, bucket })
+    }
+
+    /// Returns the bucket, for tests.
+    #[cfg(feature = "testing")]
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
     }
 
     fn no_archive(&self, what: impl Into<String>) -> Error {
@@ -195,12 +204,22 @@ impl Store {
     /// Fails if the archive belongs to another tier or is in use.
     pub fn open(&self, owner: Id, purpose: &Purpose) -> Result<S3Archive> {
         let description = self.describe_own(owner)?;
+        let failed = |failure| self.failed(failure);
+        let (mut retention, mut proof) = (Retention::default(), Proof::ReadBack);
         let (right, deleted) = match purpose {
             Purpose::Read => (Right::Read, self.marked()?),
-            Purpose::Write(writer) => self.right(description.id, writer.as_ref())?,
+            Purpose::Write(writer) => {
+                retention = Retention::read(&self.bucket, &self.label);
+                self.right(description.id, writer.as_ref(), &retention)?
+            }
         };
+        if let Right::Write(_) = right {
+            proof = probe_checksums(&self.bucket).map_err(failed)?;
+            retention.count_first(&self.bucket).map_err(failed)?;
+        }
         let (bucket, label) = (Arc::clone(&self.bucket), self.label.clone());
-        Ok(S3Archive::new(Objects::new(bucket, label, description, right, deleted)))
+        let right = (right, proof);
+        Ok(S3Archive::new(Objects::new(bucket, label, description, right, retention, deleted)))
     }
 
     /// Returns the marked objects, which the next writer will delete.
@@ -216,6 +235,7 @@ impl Store {
         &self,
         archive: Id,
         writer: Option<&Writer>,
+        retention: &Retention,
     ) -> Result<(Right, HashSet<ContainerKey>)> {
         let conditions = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
         let refusal = match conditions.refusal() {
@@ -238,7 +258,7 @@ impl Store {
                 None => known,
             })
         };
-        match self.take_lease(&record) {
+        match self.take_lease(&record, retention) {
             Ok((lease, left)) => Ok((Right::Write(lease), left)),
             Err(Refused::OtherTree(why)) => Ok((Right::Refused(why), self.marked()?)),
             Err(refused) => Err(self.refused(refused)),
@@ -250,6 +270,7 @@ impl Store {
     fn take_lease(
         &self,
         record: &dyn Fn(FoundRecord) -> std::result::Result<Option<WriterRecord>, Refused>,
+        retention: &Retention,
     ) -> std::result::Result<(Arc<Lease>, HashSet<ContainerKey>), Refused> {
         let marks = RefCell::new(Marks::default());
         let before_writing = || {
@@ -258,7 +279,7 @@ impl Store {
         };
         let wish = Wish { lease: self.lease, record, before_writing: &before_writing };
         let lease = Lease::take(&self.bucket, &wish)?;
-        let left = marks.take().settle(&self.bucket, &lease)?;
+        let left = marks.take().settle(&self.bucket, &lease, retention)?;
         self.drop_unfinished(&lease)?;
         lease.note_begun()?;
         Ok((lease, left))
@@ -327,7 +348,13 @@ impl Store {
         };
         // The lease is released immediately. The tree takes the lease again when the tree is
         // opened.
-        self.take_lease(&record).map(drop).map_err(|refused| self.refused(refused))
+        let retention = Retention::read(&self.bucket, &self.label);
+        self.take_lease(&record, &retention).map(drop).map_err(|refused| self.refused(refused))
+    }
+
+    /// Returns why the bucket retains deleted objects; `None` if it frees their space.
+    fn retention(&self) -> Option<String> {
+        Retention::read(&self.bucket, &self.label).rules()
     }
 
     fn holder(&self) -> Result<String> {

@@ -6,7 +6,8 @@
 //!   request passes through it.** `bucket`: the requests, for keys under the prefix. `answers`:
 //!   their XML.
 //! - `keys`: the names of objects. `lease`: the right to write. `marks`: objects to be deleted.
-//!   `probe`: whether the store honours conditions.
+//!   `probe`: whether the store honours conditions. `checksums`: whether it verifies checksums.
+//!   `retention`: deleted objects that the store retains.
 //! - `objects`, `upload`, `archive`: containers as objects. `kind`: the archive kind.
 //! - `runtime`: the async runtime. Callers are blocking threads that never run on it.
 //!
@@ -18,6 +19,7 @@ mod address;
 mod answers;
 mod archive;
 mod bucket;
+mod checksums;
 mod credentials;
 mod keys;
 mod kind;
@@ -27,6 +29,7 @@ mod objects;
 mod probe;
 mod profiles;
 mod random;
+mod retention;
 mod runtime;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use crate::bucket::{Bucket, When};
 use crate::keys::{ContainerKey, DELETED, Session, mark_key, mark_of};
 use crate::lease::{Epochs, Lease};
+use crate::retention::{Fate, Retention};
 use crate::transport::Failure;
 
 /// The maximum number of marks to read, far more than a writer leaves behind.
@@ -63,25 +64,33 @@ impl Marks {
     /// # Errors
     /// Fails if a stale mark can't be deleted or an object can't be marked again. Objects that
     /// can't be deleted remain marked.
-    pub fn settle(self, bucket: &Bucket, lease: &Lease) -> Result<HashSet<ContainerKey>, Failure> {
+    pub fn settle(
+        self,
+        bucket: &Bucket,
+        lease: &Lease,
+        retention: &Retention,
+    ) -> Result<HashSet<ContainerKey>, Failure> {
         for (session, object) in &self.stale {
             bucket.delete(&mark_key(*session, object))?;
         }
         let mut left = HashSet::new();
         for (session, object) in self.found {
-            let deleted = bucket.delete(&object.to_string());
-            match deleted.and_then(|()| bucket.delete(&mark_key(session, &object))) {
-                Ok(()) => {}
-                Err(failure) => {
-                    tracing::warn!(
-                        "{bucket}: can't delete object {object}; a later start tries again: \
-                         {failure}"
-                    );
-                    // The old mark becomes invalid when this session begins, so this session marks
-                    // the object again.
-                    mark(bucket, lease.session(), &object)?;
-                    left.insert(object);
-                }
+            let old = mark_key(session, &object);
+            let deleted = retention.delete(bucket, &object, None).and_then(|fate| match fate {
+                Fate::Refused => Ok(fate),
+                Fate::Freed | Fate::OldVersion => bucket.delete(&old).map(|_| fate),
+            });
+            if let Ok(Fate::Freed | Fate::OldVersion) = deleted {
+                continue;
+            }
+            // The old mark becomes invalid when this session begins, so this session marks the
+            // object again.
+            mark(bucket, lease.session(), &object)?;
+            left.insert(object);
+            if let Err(failure) = deleted {
+                tracing::warn!(
+                    "{bucket}: can't delete object {object}; a later start tries again: {failure}"
+                );
             }
         }
         Ok(left)

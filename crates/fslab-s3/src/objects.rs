@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_tier::archive::{ArchiveDescription, Container};
+use fslab_tier::archive::{ArchiveDescription, Container, Deletion, Proof};
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
 
@@ -14,6 +14,7 @@ use crate::bucket::Bucket;
 use crate::keys::{ContainerKey, DESCRIPTION, begin_of, mark_key};
 use crate::lease::Lease;
 use crate::marks::mark;
+use crate::retention::{Fate, Retention};
 use crate::transport::{Cause, Failure};
 
 /// The number of containers whose object is cached.
@@ -31,6 +32,10 @@ pub struct Objects {
     pub description: ArchiveDescription,
     /// Whether this process may write to the archive.
     pub right: Right,
+    /// How new objects are proved.
+    pub proof: Proof,
+    /// The deleted objects that the store retains.
+    pub retention: Retention,
     /// The number of keys that this session has created.
     named: AtomicU64,
     known: Cache<Container, Arc<Place>>,
@@ -62,12 +67,13 @@ impl Objects {
         bucket: Arc<Bucket>,
         label: String,
         description: ArchiveDescription,
-        right: Right,
+        (right, proof): (Right, Proof),
+        retention: Retention,
         deleted: HashSet<ContainerKey>,
     ) -> Self {
         let (named, known) = (AtomicU64::new(0), Cache::new(REMEMBERED));
         let deleted = RwLock::new(deleted);
-        Self { bucket, label, description, right, named, known, deleted }
+        Self { bucket, label, description, right, proof, retention, named, known, deleted }
     }
 
     /// Returns the lease, for writing.
@@ -181,28 +187,55 @@ impl Objects {
         Ok(())
     }
 
-    /// Deletes marked objects.
+    /// Deletes marked objects. Returns whether the store retains one of them.
     ///
     /// # Errors
     /// Fails if a request fails. Some objects may already be deleted then; the next writer deletes
     /// the others.
-    pub fn delete_marked(&self, objects: &[Place]) -> io::Result<()> {
-        let lease = self.lease()?;
+    pub fn delete_marked(&self, objects: &[Place]) -> io::Result<Deletion> {
+        let mut deletion = Deletion::Done;
         for place in objects {
-            self.bucket.delete(&place.key.to_string()).map_err(Failure::into_io)?;
-            let mark = mark_key(lease.session(), &place.key);
+            if self.delete_one(&place.key, Some(place.length))? != Fate::Freed {
+                deletion = Deletion::Retained;
+            }
+        }
+        Ok(deletion)
+    }
+
+    /// Deletes a marked object, and its mark unless the store refuses to delete the object.
+    fn delete_one(&self, key: &ContainerKey, length: Option<u64>) -> io::Result<Fate> {
+        let session = self.lease()?.session();
+        let fate = self.retention.delete(&self.bucket, key, length).map_err(Failure::into_io)?;
+        if fate != Fate::Refused {
+            let mark = mark_key(session, key);
             if let Err(failure) = self.bucket.delete(&mark) {
                 tracing::debug!("can't delete {mark} for now: {failure}");
             }
         }
-        Ok(())
+        Ok(fate)
+    }
+
+    /// Tries again to delete the objects that the store refused to delete, and counts the old
+    /// versions.
+    ///
+    /// # Errors
+    /// Fails if a request fails, or if another writer has taken over.
+    pub fn retry_deletions(&self) -> io::Result<()> {
+        let refused = self.retention.refused();
+        if !refused.is_empty() {
+            self.lease()?.fence()?;
+        }
+        for key in refused {
+            self.delete_one(&key, None)?;
+        }
+        self.retention.count_all(&self.bucket).map_err(Failure::into_io)
     }
 
     /// Deletes objects, if this process is still the writer.
     ///
     /// # Errors
     /// Fails if a request fails. Some objects may already be deleted then.
-    pub fn delete(&self, objects: &[Place]) -> io::Result<()> {
+    pub fn delete(&self, objects: &[Place]) -> io::Result<Deletion> {
         self.mark(objects)?;
         self.delete_marked(objects)
     }

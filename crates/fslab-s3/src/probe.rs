@@ -40,7 +40,15 @@ pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
 }
 
 fn try_conditions(bucket: &Bucket, key: &str) -> Result<Found, Failure> {
-    let first = match write(bucket, key, "1", When::Absent)? {
+    let written = write(bucket, key, "1", When::Absent).or_else(|failure| match failure.cause {
+        Cause::Wrong | Cause::Unsupported | Cause::Damaged => {
+            tracing::info!("{bucket}: the store refuses checksums, so none are sent: {failure}");
+            bucket.omit_checksums();
+            write(bucket, key, "1", When::Absent)
+        }
+        _ => Err(failure),
+    });
+    let first = match written? {
         Some(tag) => tag,
         // The object already exists, because an earlier attempt of this request succeeded.
         None => bucket.get(key)?.tag,

@@ -8,8 +8,8 @@ mod place;
 mod proxy;
 mod server;
 
-pub use double::MemoryStore;
-pub use place::Place;
+pub use double::{Hashing, MemoryStore};
+pub use place::{Keeping, Place};
 pub use proxy::{Fault, Proxy, Rule};
 pub use server::{ACCESS_KEY, BUCKET, SECRET_KEY, Server};
 
@@ -20,8 +20,10 @@ pub fn program(name: &str) -> Option<PathBuf> {
     let cache = set("FSLAB_CACHE")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("fslab")))
         .or_else(|| Some(set("HOME")?.join(".cache/fslab")));
-    let own = cache.map(|cache| cache.join("tools/bin"));
+    let own = cache
+        .into_iter()
+        .flat_map(|cache| ["tools/bin", "tools/python/bin"].map(|folder| cache.join(folder)));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = own.into_iter().chain(std::env::split_paths(&path));
+    let folders = own.chain(std::env::split_paths(&path));
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }

@@ -51,10 +51,34 @@ pub struct Call {
     /// The headers, without those that signing adds.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub body: Bytes,
+    /// The hashes of the body, unless it is empty.
+    pub hashes: Option<Hashes>,
     /// The maximum size of the answer's body.
     pub answer_max: usize,
     /// The range that must be returned, if a part of an object is requested.
     pub range: Option<Range>,
+}
+
+/// A SHA-256 hash.
+pub type Hash = [u8; 32];
+
+/// The hashes of its body that a request contains.
+#[derive(Clone, Copy, Debug)]
+pub struct Hashes {
+    /// The hash in the signature (`x-amz-content-sha256`).
+    pub signed: Hash,
+    /// The checksum (`x-amz-checksum-sha256`), if one is sent.
+    pub checksum: Option<Hash>,
+    /// Whether one of them is deliberately wrong. The store's refusal is then the expected answer,
+    /// and not a reason for a retry.
+    pub are_wrong: bool,
+}
+
+impl Hashes {
+    /// Returns the checksum that the store's answer must have, if it has one.
+    pub fn to_compare(self) -> Option<Hash> {
+        self.checksum.filter(|_| !self.are_wrong)
+    }
 }
 
 /// A part of an object of known length.
@@ -142,8 +166,15 @@ impl Transport {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure.after(attempt),
             };
-            if !failure.is_transient || attempt >= ATTEMPTS || begun.elapsed() >= RETRY_FOR {
+            let is_last = attempt >= ATTEMPTS || begun.elapsed() >= RETRY_FOR;
+            let is_expected = failure.cause == Cause::Damaged
+                && call.hashes.is_some_and(|hashes| hashes.are_wrong);
+            if !failure.is_transient || is_last || is_expected {
                 return Err(failure);
+            }
+            if failure.cause == Cause::Damaged {
+                tracing::warn!("{failure}; sending it again");
+                Counter::Damaged.add(1);
             }
             tracing::debug!("{} {}: {failure}; retrying", call.method, call.path);
             Counter::Retries.add(1);
@@ -191,8 +222,12 @@ impl Transport {
         *request.uri_mut() =
             url.as_str().parse().map_err(|error| Failure::wrong(format!("{url}: {error}")))?;
         request.headers_mut().extend(call.headers.iter().cloned());
+        if let Some(checksum) = call.hashes.and_then(|hashes| hashes.checksum) {
+            request.headers_mut().extend(checksum_headers(&checksum)?);
+        }
+        let signed = call.hashes.map(|hashes| hashes.signed);
         AwsAuthorizer::new(&self.access.credential, "s3", &self.access.region)
-            .authorize(&mut request, None);
+            .authorize(&mut request, signed.as_ref().map(<[u8; 32]>::as_slice));
         let mut headers = std::mem::take(request.headers_mut());
         for secret in [AUTHORIZATION, HeaderName::from_static("x-amz-security-token")] {
             headers.get_mut(secret).into_iter().for_each(|value| value.set_sensitive(true));
@@ -275,6 +310,32 @@ enum Excess {
     IsCut,
 }
 
+/// The header with the checksum of a body, in requests and answers.
+pub const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-checksum-sha256");
+
+/// Returns the headers for a checksum. Some stores accept objects with a retention period only with
+/// the second header.
+fn checksum_headers(hash: &Hash) -> Result<[(HeaderName, HeaderValue); 2], Failure> {
+    let value = HeaderValue::from_str(&base64(hash));
+    let value = value.map_err(|error| Failure::wrong(error.to_string()))?;
+    let algorithm = HeaderName::from_static("x-amz-sdk-checksum-algorithm");
+    Ok([(CHECKSUM, value), (algorithm, HeaderValue::from_static("SHA256"))])
+}
+
+/// Returns a hash in base 64, as in checksums.
+pub fn base64(hash: &Hash) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = hash.chunks(3).flat_map(|chunk| {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        [18, 12, 6, 0].into_iter().enumerate().map(move |(number, shift)| {
+            let is_padding = number > chunk.len();
+            if is_padding { '=' } else { char::from(DIGITS[(bits >> shift) as usize & 63]) }
+        })
+    });
+    digits.collect()
+}
+
 /// Returns a body that reports each piece that the connection accepts.
 fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
     let pace = Arc::clone(pace);
@@ -293,4 +354,19 @@ fn pause_after(attempt: u32) -> Duration {
     let whole = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1).min(1 << 8);
     let share = crate::random::random() % 1024;
     whole / 2 + whole.mul_f64(share as f64 / 2048.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn checksums_are_encoded_in_base_64() {
+        let hash: Hash = Sha256::digest(b"hello world").into();
+        assert_eq!(base64(&hash), "uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek=");
+        let hash: Hash = Sha256::digest(b"").into();
+        assert_eq!(base64(&hash), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+    }
 }

@@ -6,14 +6,13 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fslab_tier::archive::{Container, Upload};
+use fslab_tier::archive::{Container, Proof, Upload};
 use sha2::{Digest, Sha256};
 
-use crate::bucket::{Bucket, Result, SentPart, When};
+use crate::bucket::{Bucket, Result, Sending, SentPart, When};
 use crate::keys::ContainerKey;
 use crate::objects::{Objects, Place};
-use crate::runtime::Pending;
-use crate::transport::{Answer, Failure, Range};
+use crate::transport::{Failure, Range};
 
 /// The sizes of parts in bytes, each with the number of the last part of that size. Stores accept
 /// 10,000 parts, so an object has at most 828 GiB.
@@ -33,7 +32,7 @@ pub struct S3Upload {
     older: Vec<Place>,
     buffer: Vec<u8>,
     length: u64,
-    /// The hash of all bytes so far, if the object is to be read back.
+    /// The hash of all bytes so far, if the object replaces others.
     hash: Option<Sha256>,
     parts: Option<Parts>,
     /// Whether a part was lost, so that the upload can't be finished.
@@ -46,7 +45,8 @@ struct Parts {
     key: String,
     upload: String,
     sent: Vec<SentPart>,
-    sending: VecDeque<(u32, usize, Pending<Result<Answer>>)>,
+    /// The parts that are being sent, each with its size in bytes.
+    sending: VecDeque<(usize, Sending)>,
     is_finished: bool,
 }
 
@@ -79,26 +79,35 @@ impl S3Upload {
         parts.send(std::mem::take(&mut self.buffer).into())
     }
 
-    fn put(&mut self) -> Result<()> {
+    /// Sends what was not sent yet, and creates the object. Returns how it is proved.
+    fn put(&mut self) -> Result<Proof> {
         if self.parts.is_some() && !self.buffer.is_empty() {
             self.send_part()?;
         }
-        match &mut self.parts {
-            Some(parts) => parts.finish(),
+        let is_joined_right = match &mut self.parts {
+            Some(parts) => parts.finish()?,
             None => {
                 let body = std::mem::take(&mut self.buffer).into();
                 let key = self.key.to_string();
-                self.objects.bucket.put(&key, body, When::Always).map(drop)
+                self.objects.bucket.put(&key, body, When::Always)?;
+                true
             }
-        }
+        };
+        Ok(if is_joined_right { self.objects.proof } else { Proof::ReadBack })
     }
 
-    /// Replaces the older objects, after the new one was read back and verified.
-    fn replace(&mut self) -> io::Result<()> {
+    /// Replaces the older objects, after the new one was proved: by a checksum, or by reading it
+    /// back here.
+    fn replace(&mut self, proof: Proof) -> io::Result<()> {
         let Some(hash) = self.hash.take() else { return Ok(()) };
         let place = Place { key: self.key, length: self.length };
-        match read_back(&self.objects.bucket, place) {
-            Ok(found) if found == hash.finalize().as_slice() => {
+        let expected = hash.finalize().to_vec();
+        let found = match proof {
+            Proof::Checksum => Ok(expected.clone()),
+            Proof::ReadBack => read_back(&self.objects.bucket, place),
+        };
+        match found {
+            Ok(found) if found == expected => {
                 // The older objects remain valid until they are marked for deletion.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
@@ -160,15 +169,15 @@ impl Upload for S3Upload {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
+    fn finish(mut self: Box<Self>) -> io::Result<Proof> {
         self.check()?;
-        self.put().map_err(Failure::into_io)?;
+        let proof = self.put().map_err(Failure::into_io)?;
         // The renewal fails if another writer has taken over. That writer may not have seen the new
         // object.
         self.objects.lease()?.fence()?;
-        self.replace()?;
+        self.replace(proof)?;
         self.objects.remember(Place { key: self.key, length: self.length });
-        Ok(())
+        Ok(proof)
     }
 }
 
@@ -196,7 +205,7 @@ impl Parts {
 
     fn send(&mut self, body: Bytes) -> Result<()> {
         let is_much = |parts: &Self| {
-            let bytes: usize = parts.sending.iter().map(|(_, bytes, _)| bytes).sum();
+            let bytes: usize = parts.sending.iter().map(|(bytes, _)| bytes).sum();
             bytes.saturating_add(body.len()) > SENDING_BYTES_MAX
         };
         while !self.sending.is_empty() && is_much(self) {
@@ -204,30 +213,31 @@ impl Parts {
         }
         let (number, length) = (self.next_number(), body.len());
         let sending = self.bucket.send_part(&self.key, &self.upload, (number, body))?;
-        self.sending.push_back((number, length, sending));
+        self.sending.push_back((length, sending));
         Ok(())
     }
 
     fn wait_for_one(&mut self) -> Result<()> {
-        if let Some((number, _, sending)) = self.sending.pop_front() {
-            self.sent.push(Bucket::sent_part(number, sending)?);
+        if let Some((_, sending)) = self.sending.pop_front() {
+            self.sent.push(Bucket::sent_part(sending)?);
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
+    /// Completes the upload. Returns whether the store showed that it joined exactly the sent
+    /// parts.
+    fn finish(&mut self) -> Result<bool> {
         while !self.sending.is_empty() {
             self.wait_for_one()?;
         }
         let ended = self.bucket.end_parts(&self.key, &self.upload, &self.sent);
         // An earlier attempt may have created the object, so check for the object itself.
-        if let Err(failure) = ended
-            && !(failure.is_ambiguous && self.bucket.has_any(&self.key)?)
-        {
-            return Err(failure);
-        }
+        let is_joined_right = match ended {
+            Err(failure) if failure.is_ambiguous && self.bucket.has_any(&self.key)? => false,
+            ended => ended?,
+        };
         self.is_finished = true;
-        Ok(())
+        Ok(is_joined_right)
     }
 }
 

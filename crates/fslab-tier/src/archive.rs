@@ -31,6 +31,7 @@ pub mod encryption;
 pub mod key;
 mod kind;
 mod open;
+mod outcome;
 mod registry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -48,6 +49,7 @@ pub use key::Key;
 pub use kind::{ArchiveKindSpec, NewArchive, OpenArchive, Purpose};
 pub(crate) use open::key_of;
 pub use open::open;
+pub use outcome::{Deletion, Proof, Retained};
 pub use registry::{add_archive_kinds, archive_kinds};
 pub use unavailable::ReconnectingArchive;
 pub use writer::{Openings, Writer};
@@ -197,7 +199,28 @@ pub trait Archive: Send + Sync {
     ///
     /// # Errors
     /// Errors of the system.
-    fn delete(&self, container: Container) -> io::Result<()>;
+    fn delete(&self, container: Container) -> io::Result<Deletion>;
+
+    /// Returns the deleted containers whose bytes the store keeps, and the reason. `None` if the
+    /// store frees the space of every deleted container. Does not access the archive.
+    fn retained(&self) -> Option<Retained> {
+        None
+    }
+
+    /// Tries again to delete the containers that the store keeps, and counts those that it still
+    /// keeps.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    fn retry_deletions(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Returns the proof that [`Upload::finish`] normally returns, for users. Does not access the
+    /// archive.
+    fn proof(&self) -> Proof {
+        Proof::ReadBack
+    }
 
     /// Returns the free space for new containers in bytes, if it is known.
     fn free_bytes(&self) -> Option<u64> {
@@ -220,11 +243,11 @@ pub trait Upload: Send {
     /// Errors of the system.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes the container durable, then visible.
+    /// Makes the container durable, then visible. Returns whether the caller must read it back.
     ///
     /// # Errors
     /// Errors of the system. After an error the container may exist, complete but possibly not
     /// durable. It is not deleted, because it may have replaced a damaged container and may be the
     /// only intact copy.
-    fn finish(self: Box<Self>) -> io::Result<()>;
+    fn finish(self: Box<Self>) -> io::Result<Proof>;
 }

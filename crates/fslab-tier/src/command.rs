@@ -274,10 +274,8 @@ impl Execution<'_> {
             Command::Drain { archive, rate } => self.drain(archive, limit(*rate).as_ref()),
             Command::Detach { archive } => self.detach(archive),
             Command::Expire => {
-                let Expired { objects, containers, repacked } = tier.expire(request)?;
-                let figures =
-                    [("objects", objects), ("containers", containers), ("repacked", repacked)];
-                total(self.tell, &figures)
+                let expired = tier.expire(request)?;
+                total(self.tell, &figures_of_expiry(&expired))
             }
             Command::DryRun { of } => self.dry_run(of),
             Command::Tree => {
@@ -291,4 +289,14 @@ impl Execution<'_> {
             }
         }
     }
+}
+
+/// Returns the figures of an expiry, which are those of its command.
+fn figures_of_expiry(expired: &Expired) -> [(&'static str, u64); 4] {
+    [
+        ("objects", expired.objects),
+        ("containers", expired.containers),
+        ("retained", expired.retained),
+        ("repacked", expired.repacked),
+    ]
 }

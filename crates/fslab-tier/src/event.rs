@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::ArchiveUsage;
+use crate::archive::{ArchiveUsage, Proof, Retained};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 
@@ -136,6 +136,12 @@ pub struct ArchiveState {
     pub objects: u64,
     /// Stored bytes of these copies.
     pub bytes: u64,
+    /// How new copies are proved; `None` if the archive accepts none now.
+    #[serde(default)]
+    pub proof: Option<Proof>,
+    /// The deleted objects whose bytes the archive's store retains.
+    #[serde(default)]
+    pub retained: Option<Retained>,
 }
 
 /// A program that waits for a recall.

@@ -12,15 +12,70 @@ use sha2::{Digest, Sha256};
 
 use super::http::Message;
 use super::server::BUCKET;
+use crate::transport::{CHECKSUM, Hash, base64};
 
 /// The number of entries in a page of a list, small so that lists have several pages.
 const PAGE_ENTRIES: usize = 7;
+
+/// What a store does with hashes of bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashing {
+    /// Whether it refuses an object with a wrong checksum.
+    pub verifies_objects: bool,
+    /// Whether it refuses a part with a wrong checksum.
+    pub verifies_parts: bool,
+    /// Whether it keeps what it refuses.
+    pub keeps_refused: bool,
+    /// Whether it reports the checksum of joined parts.
+    pub reports_joined: bool,
+    /// Whether it refuses every request with a checksum.
+    pub refuses_checksums: bool,
+    /// Whether it compares the hash in the signature with the body.
+    pub verifies_signed: bool,
+    /// The error code for a wrong checksum.
+    pub code: &'static str,
+}
+
+impl Default for Hashing {
+    /// Verifies everything, as AWS does.
+    fn default() -> Self {
+        Self {
+            verifies_objects: true,
+            verifies_parts: true,
+            keeps_refused: false,
+            reports_joined: true,
+            refuses_checksums: false,
+            verifies_signed: true,
+            code: "BadDigest",
+        }
+    }
+}
+
+impl Hashing {
+    /// Verifies nothing.
+    pub const NONE: Self = Self {
+        verifies_objects: false,
+        verifies_parts: false,
+        keeps_refused: false,
+        reports_joined: false,
+        refuses_checksums: false,
+        verifies_signed: false,
+        code: "BadDigest",
+    };
+}
 
 #[derive(Default)]
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     uploads: BTreeMap<String, (String, BTreeMap<u32, Vec<u8>>)>,
     begun: u64,
+    hashing: Hashing,
+    /// Whether the bucket has versioning.
+    has_versions: bool,
+    /// The sizes of old versions of deleted objects, by key.
+    old_versions: Vec<(String, usize)>,
+    /// Why objects can't be deleted, if a lock covers containers of files.
+    lock: Option<&'static str>,
 }
 
 /// An in-memory store that runs until it is dropped.
@@ -58,6 +113,26 @@ impl MemoryStore {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Changes what the store does with hashes.
+    pub fn set_hashing(&self, hashing: Hashing) {
+        self.objects.lock().hashing = hashing;
+    }
+
+    /// Turns versioning on or off.
+    pub fn set_versions(&self, has_versions: bool) {
+        self.objects.lock().has_versions = has_versions;
+    }
+
+    /// Locks all containers of files with this legal hold or retention date, or unlocks them.
+    pub fn set_lock(&self, lock: Option<&'static str>) {
+        self.objects.lock().lock = lock;
+    }
+
+    /// Deletes old versions, as a lifecycle rule does.
+    pub fn drop_old_versions(&self) {
+        self.objects.lock().old_versions.clear();
     }
 
     /// Returns the keys that contain a text.
@@ -109,7 +184,7 @@ fn serve(objects: &Mutex<Objects>, stream: TcpStream) -> io::Result<()> {
     let Some(request) = Message::read(&mut reader, true)? else { return Ok(()) };
     let answer = objects.lock().answer(&request);
     let mut stream = stream;
-    stream.write_all(&answer.bytes())
+    stream.write_all(&answer.bytes_for(&request))
 }
 
 fn refused(status: u16, code: &str) -> Message {
@@ -118,11 +193,31 @@ fn refused(status: u16, code: &str) -> Message {
     Message::answer(status, &[], body)
 }
 
-/// Returns whether the hash of a body equals the signed hash, as real stores check.
+/// Returns whether the hash of a body equals the signed hash.
 fn is_as_signed(request: &Message) -> bool {
     let own = Sha256::digest(&request.body);
     let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
     request.header("x-amz-content-sha256").is_none_or(|signed| signed == own)
+}
+
+fn has_true_checksum(request: &Message) -> bool {
+    let own = base64(&Sha256::digest(&request.body).into());
+    request.header(CHECKSUM.as_str()).is_none_or(|checksum| checksum == own)
+}
+
+/// Returns the checksum of an object that was joined from parts, if the request names the parts'
+/// checksums.
+fn joined_checksum(parts: &BTreeMap<u32, Vec<u8>>, request: &Message) -> Result<String, Message> {
+    let body = String::from_utf8_lossy(&request.body);
+    let mut all = Sha256::new();
+    for part in parts.values() {
+        let own: Hash = Sha256::digest(part).into();
+        if !body.contains(&base64(&own)) {
+            return Err(refused(400, "BadDigest"));
+        }
+        all.update(own);
+    }
+    Ok(format!("{}-{}", base64(&all.finalize().into()), parts.len()))
 }
 
 fn tag(bytes: &[u8]) -> String {
@@ -170,19 +265,31 @@ impl Objects {
         if bucket != BUCKET {
             return refused(404, "NoSuchBucket");
         }
-        if !is_as_signed(request) {
+        if self.hashing.verifies_signed && !is_as_signed(request) {
             return refused(400, "XAmzContentSHA256Mismatch");
+        }
+        if self.hashing.refuses_checksums && request.header(CHECKSUM.as_str()).is_some() {
+            return refused(400, "InvalidArgument");
         }
         let upload = query.get("uploadId");
         match (method, upload) {
             ("GET", None) if key.is_empty() && query.contains_key("uploads") => self.list_uploads(),
+            ("GET", None) if key.is_empty() && query.contains_key("versioning") => {
+                let status = if self.has_versions { "<Status>Enabled</Status>" } else { "" };
+                let name = "VersioningConfiguration";
+                Message::answer(200, &[], format!("<{name}>{status}</{name}>"))
+            }
+            ("GET", None) if key.is_empty() && query.contains_key("object-lock") => {
+                refused(404, "ObjectLockConfigurationNotFoundError")
+            }
+            ("GET", None) if key.is_empty() && query.contains_key("versions") => {
+                self.list_versions(&query)
+            }
             ("GET", None) if key.is_empty() => self.list(&query),
             ("GET", None) => self.get(key, request.header("range")),
+            ("HEAD", None) => self.head(key),
             ("PUT", None) => self.put(key, request),
-            ("DELETE", None) => {
-                self.objects.remove(key);
-                Message::answer(204, &[], "")
-            }
+            ("DELETE", None) => self.delete(key),
             ("POST", None) => {
                 let upload = self.begin(key.to_owned());
                 let name = "InitiateMultipartUploadResult";
@@ -192,6 +299,56 @@ impl Objects {
             (method, Some(upload)) => self.part(method, key, upload, &query, request),
             _ => refused(405, "MethodNotAllowed"),
         }
+    }
+
+    fn delete(&mut self, key: &str) -> Message {
+        if self.lock.is_some() && key.contains("/files/") && !key.contains("/deleted/") {
+            return refused(403, "AccessDenied");
+        }
+        let deleted = self.objects.remove(key);
+        if !self.has_versions {
+            return Message::answer(204, &[], "");
+        }
+        self.old_versions.extend(deleted.map(|bytes| (key.to_owned(), bytes.len())));
+        Message::answer(204, &[("x-amz-delete-marker", "true")], "")
+    }
+
+    fn head(&self, key: &str) -> Message {
+        let Some(bytes) = self.objects.get(key) else {
+            return Message::answer(404, &[], "");
+        };
+        let length = bytes.len().to_string();
+        let mut headers = vec![("content-length", length.as_str())];
+        match self.lock.filter(|_| key.contains("/files/")) {
+            Some("ON") => headers.push(("x-amz-object-lock-legal-hold", "ON")),
+            Some(until) => {
+                headers.push(("x-amz-object-lock-retain-until-date", until));
+                headers.push(("x-amz-object-lock-mode", "COMPLIANCE"));
+            }
+            None => {}
+        }
+        Message::answer(200, &headers, "")
+    }
+
+    fn list_versions(&self, query: &BTreeMap<String, String>) -> Message {
+        let prefix = query.get("prefix").map_or("", String::as_str);
+        let after = query.get("version-id-marker").and_then(|after| after.parse().ok());
+        let found = self.old_versions.iter().filter(|(key, _)| key.starts_with(prefix));
+        let found: Vec<_> = found.enumerate().skip(after.unwrap_or(0)).collect();
+        let page = &found[..found.len().min(PAGE_ENTRIES)];
+        let mut body = String::from("<ListVersionsResult>");
+        for (_, (key, size)) in page {
+            let marker = "<IsLatest>true</IsLatest></DeleteMarker>";
+            body += &format!("<DeleteMarker><Key>{key}</Key>{marker}<Version><Key>{key}</Key>");
+            body += &format!("<Size>{size}</Size><IsLatest>false</IsLatest></Version>");
+        }
+        let is_truncated = found.len() > page.len();
+        body += &format!("<IsTruncated>{is_truncated}</IsTruncated>");
+        if let Some((number, (key, _))) = page.last().filter(|_| is_truncated) {
+            body += &format!("<NextKeyMarker>{key}</NextKeyMarker><NextVersionIdMarker>");
+            body += &format!("{}</NextVersionIdMarker>", number + 1);
+        }
+        Message::answer(200, &[], body + "</ListVersionsResult>")
     }
 
     fn get(&self, key: &str, range: Option<&str>) -> Message {
@@ -218,7 +375,13 @@ impl Objects {
         if !is_met {
             return refused(412, "PreconditionFailed");
         }
-        self.objects.insert(key.to_owned(), request.body.clone());
+        let is_refused = self.hashing.verifies_objects && !has_true_checksum(request);
+        if !is_refused || self.hashing.keeps_refused {
+            self.objects.insert(key.to_owned(), request.body.clone());
+        }
+        if is_refused {
+            return refused(400, self.hashing.code);
+        }
         Message::answer(200, &[("etag", &tag(&request.body))], "")
     }
 
@@ -231,19 +394,33 @@ impl Objects {
         request: &Message,
     ) -> Message {
         let number = query.get("partNumber").and_then(|number| number.parse().ok());
+        let hashing = self.hashing;
         let Some((of, parts)) = self.uploads.get_mut(upload).filter(|(of, _)| of == key) else {
             return refused(404, "NoSuchUpload");
         };
         match (method, number) {
+            ("PUT", Some(_)) if hashing.verifies_parts && !has_true_checksum(request) => {
+                refused(400, hashing.code)
+            }
             ("PUT", Some(number)) => {
                 parts.insert(number, request.body.clone());
                 Message::answer(200, &[("etag", &tag(&request.body))], "")
             }
             ("POST", _) => {
+                let mut told = String::new();
+                if hashing.reports_joined && !hashing.refuses_checksums {
+                    match joined_checksum(parts, request) {
+                        Ok(checksum) => {
+                            told = format!("<ChecksumSHA256>{checksum}</ChecksumSHA256>");
+                        }
+                        Err(refused) => return refused,
+                    }
+                }
                 let (key, bytes) = (of.clone(), parts.values().flatten().copied().collect());
                 self.objects.insert(key, bytes);
                 self.uploads.remove(upload);
-                Message::answer(200, &[], "<CompleteMultipartUploadResult/>")
+                let name = "CompleteMultipartUploadResult";
+                Message::answer(200, &[], format!("<{name}>{told}</{name}>"))
             }
             ("DELETE", _) => {
                 self.uploads.remove(upload);

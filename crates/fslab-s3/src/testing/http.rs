@@ -89,6 +89,16 @@ impl Message {
         self.bytes_of_length(self.body.len())
     }
 
+    /// Returns the bytes of the message as the answer to a request. The answer to HEAD has no body,
+    /// but its header has the length of the object.
+    pub fn bytes_for(&self, request: &Self) -> Vec<u8> {
+        let length = self.header("content-length").and_then(|length| length.parse().ok());
+        match length.filter(|_| request.target().0 == "HEAD") {
+            Some(length) => self.bytes_of_length(length),
+            None => self.bytes(),
+        }
+    }
+
     /// Returns the bytes of the message, with this `content-length`, which may be wrong.
     pub fn bytes_of_length(&self, length: usize) -> Vec<u8> {
         let mut bytes = format!("{}\r\n", self.first).into_bytes();

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use fslab_tier::archive::{Archive, NewArchive, Purpose, Writer};
+use fslab_tier::archive::{Archive, NewArchive, Proof, Purpose, Writer};
 use fslab_tier::{Id, Result};
 use object_store::aws::AwsCredential;
 
@@ -11,9 +11,27 @@ use super::server::{ACCESS_KEY, BUCKET, SECRET_KEY};
 use crate::address::Location;
 use crate::credentials::Access;
 use crate::kind::Store;
+use crate::transport::Failure;
 
 /// A location for an archive.
 pub struct Place(Store);
+
+/// What a bucket keeps of deleted objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// The bucket keeps nothing.
+    Nothing,
+    /// The bucket has versioning.
+    Versions,
+    /// The bucket has versioning and an object lock for a day.
+    Locked,
+}
+
+const VERSIONING: &str =
+    "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+const LOCK: &str = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>\
+    <DefaultRetention><Mode>COMPLIANCE</Mode><Days>1</Days></DefaultRetention></Rule>\
+    </ObjectLockConfiguration>";
 
 impl Place {
     /// Returns a location in the bucket of a server on loopback. `name` is the prefix, followed by
@@ -22,7 +40,15 @@ impl Place {
     /// # Errors
     /// Fails if the name is invalid.
     pub fn new(port: u16, name: &str) -> Result<Self> {
-        let location = format!("//{BUCKET}/{name}");
+        Self::in_bucket(port, BUCKET, name)
+    }
+
+    /// Returns a location in another bucket.
+    ///
+    /// # Errors
+    /// Fails if a name is invalid.
+    pub fn in_bucket(port: u16, bucket: &str, name: &str) -> Result<Self> {
+        let location = format!("//{bucket}/{name}");
         let wrong = |what: String| fslab_tier::Error::Refused { what };
         let parsed = Location::parse(OsStr::new(&location)).map_err(wrong)?;
         let endpoint = format!("http://127.0.0.1:{port}");
@@ -31,6 +57,22 @@ impl Place {
         let credential = AwsCredential { key_id, secret_key, token: None };
         let access = Access { credential, region: "us-east-1".to_owned(), endpoint };
         Store::of(format!("s3:{location}"), parsed, access).map(Self)
+    }
+
+    /// Creates the bucket.
+    ///
+    /// # Errors
+    /// Fails if a request fails.
+    pub fn make_bucket(&self, keeping: Keeping) -> std::io::Result<()> {
+        let lock = ("x-amz-bucket-object-lock-enabled", "true");
+        let lock = Some(lock).filter(|_| keeping == Keeping::Locked);
+        let bucket = self.0.bucket();
+        let made = bucket.configure(None, lock, "").and_then(|()| match keeping {
+            Keeping::Nothing => Ok(()),
+            Keeping::Versions => bucket.configure(Some("versioning"), None, VERSIONING),
+            Keeping::Locked => bucket.configure(Some("object-lock"), None, LOCK),
+        });
+        made.map_err(Failure::into_io)
     }
 
     /// Creates an archive at this location.
@@ -63,6 +105,30 @@ impl Place {
     /// Fails if the archive is in use.
     pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
         self.0.take_over(owner, writer)
+    }
+
+    /// Returns whether the store compares the hash in the signature of a request with its body.
+    ///
+    /// # Errors
+    /// Fails if a request fails.
+    pub fn verifies_signed_hash(&self) -> std::io::Result<bool> {
+        crate::checksums::verifies_signed_hash(self.0.bucket()).map_err(Failure::into_io)
+    }
+
+    /// Counts the unfinished multipart uploads under the location.
+    ///
+    /// # Errors
+    /// Fails if a request fails.
+    pub fn unfinished_uploads(&self) -> std::io::Result<usize> {
+        Ok(self.0.bucket().begun_parts().map_err(Failure::into_io)?.len())
+    }
+
+    /// Returns how the store proves new objects.
+    ///
+    /// # Errors
+    /// Fails if a request fails.
+    pub fn proof(&self) -> std::io::Result<Proof> {
+        crate::checksums::probe_checksums(self.0.bucket()).map_err(Failure::into_io)
     }
 
     /// Returns the identity in the archive's description.

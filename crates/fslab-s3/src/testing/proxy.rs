@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::http::Message;
+use crate::transport::{CHECKSUM, base64};
 
 /// A fault that the proxy injects into a request.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub enum Fault {
     Redirect(u16, String),
     /// The store executes the request, but the answer has this status.
     DoneBut(u16),
+    /// The store executes the request, but the answer has this status and this body.
+    DoneButTold(u16, String),
     /// The connection breaks before the request reaches the store.
     Reset,
     /// The store executes the request, but the connection breaks before the answer.
@@ -39,8 +42,12 @@ pub enum Fault {
     Flip,
     /// A bit of the request's body is flipped before it reaches the store.
     FlipSent,
+    /// This bit of the request's body is flipped before it reaches the store.
+    FlipSentAt(usize),
     /// The answer has another `ETag`.
     OtherTag,
+    /// The answer has the checksum of other bytes.
+    OtherChecksum,
     /// The proxy sends no answer.
     Silent,
     /// The request is held back and the connection breaks. The request reaches the store when the
@@ -66,6 +73,8 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
     /// The methods and targets of all requests.
     seen: Mutex<Vec<String>>,
+    /// The methods, targets and body sizes of all answers.
+    sent: Mutex<Vec<(String, usize)>>,
     held: Mutex<Vec<Message>>,
     upstream: u16,
     is_ended: AtomicBool,
@@ -133,6 +142,16 @@ impl Proxy {
         seen.iter().filter(fits).count()
     }
 
+    /// Returns the number of bytes in the bodies of the answers to matching requests so far.
+    #[must_use]
+    pub fn sent_bytes(&self, method: &str, target: &str) -> usize {
+        let sent = self.shared.sent.lock();
+        let fits = |line: &str| {
+            line.split_once(' ').is_some_and(|(with, of)| with == method && of.contains(target))
+        };
+        sent.iter().filter(|(line, _)| fits(line)).map(|(_, bytes)| bytes).sum()
+    }
+
     /// Delivers the held-back requests to the store and returns their number.
     ///
     /// # Errors
@@ -173,8 +192,12 @@ impl Shared {
 fn forward(shared: &Shared, request: &Message) -> io::Result<Message> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.upstream))?;
     stream.write_all(&request.bytes())?;
-    let answer = Message::read(&mut BufReader::new(stream), true)?;
-    answer.ok_or_else(|| io::Error::other("the store does not answer"))
+    let has_body = request.target().0 != "HEAD";
+    let answer = Message::read(&mut BufReader::new(stream), has_body)?;
+    let answer = answer.ok_or_else(|| io::Error::other("the store does not answer"))?;
+    let (method, target) = request.target();
+    shared.sent.lock().push((format!("{method} {target}"), answer.body.len()));
+    Ok(answer)
 }
 
 fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
@@ -182,10 +205,10 @@ fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
     let Some(mut request) = Message::read(&mut reader, true)? else { return Ok(()) };
     let mut stream = stream;
     match shared.fault(&request) {
-        None => stream.write_all(&forward(shared, &request)?.bytes()),
+        None => stream.write_all(&forward(shared, &request)?.bytes_for(&request)),
         Some(Fault::Delay(time)) => {
             std::thread::sleep(time);
-            stream.write_all(&forward(shared, &request)?.bytes())
+            stream.write_all(&forward(shared, &request)?.bytes_for(&request))
         }
         Some(Fault::Status(status, after)) => {
             let after = after.map(|after| after.to_string());
@@ -203,6 +226,10 @@ fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
             forward(shared, &request)?;
             stream.write_all(&Message::answer(status, &[], "").bytes())
         }
+        Some(Fault::DoneButTold(status, text)) => {
+            forward(shared, &request)?;
+            stream.write_all(&Message::answer(status, &[], text).bytes())
+        }
         Some(Fault::Reset) => Ok(()),
         Some(Fault::DoneAndReset) => forward(shared, &request).map(drop),
         Some(Fault::HeldUp) => {
@@ -217,6 +244,11 @@ fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
         }
         Some(Fault::FlipSent) => {
             flip(&mut request.body);
+            stream.write_all(&forward(shared, &request)?.bytes_for(&request))
+        }
+        Some(Fault::FlipSentAt(bit)) => {
+            let byte = request.body.get_mut(bit / 8);
+            byte.into_iter().for_each(|byte| *byte ^= 1 << (bit % 8));
             stream.write_all(&forward(shared, &request)?.bytes())
         }
         Some(fault) => stream.write_all(&changed(&fault, forward(shared, &request)?)),
@@ -233,6 +265,10 @@ fn changed(fault: &Fault, mut answer: Message) -> Vec<u8> {
         Fault::Long => answer.body.push(0),
         Fault::Flip => flip(&mut answer.body),
         Fault::OtherTag => set(&mut answer, "etag", |_| "\"0123456789abcdef\"".to_owned()),
+        Fault::OtherChecksum => {
+            answer.headers.retain(|(name, _)| name != CHECKSUM.as_str());
+            answer.headers.push((CHECKSUM.as_str().to_owned(), base64(&[0; 32])));
+        }
         Fault::OtherRange => {
             set(&mut answer, "content-range", |range| range.replacen("bytes ", "bytes 1", 1))
         }

@@ -1,4 +1,5 @@
-//! Real servers on loopback: SeaweedFS, which honours conditions, and rclone, which ignores them.
+//! Real servers on loopback: SeaweedFS and moto, which honour conditions, and rclone, which ignores
+//! them.
 //!
 //! A server must not outlive its test. So `setpriv` makes the kernel kill the server when the
 //! thread that started it ends. A separate thread starts each server and lives until the server is
@@ -68,6 +69,17 @@ impl Server {
             set("s3.config", config.display().to_string());
             set("bucket", BUCKET.to_owned());
             Ok(arguments)
+        })
+    }
+
+    /// Starts moto. It has no bucket at first.
+    ///
+    /// # Errors
+    /// Fails if it is not installed or does not start.
+    pub fn moto() -> io::Result<Self> {
+        Self::start("moto_server", 1, |_, base| {
+            let port = base.to_string();
+            Ok(["-H", "127.0.0.1", "-p", &port].into_iter().map(str::to_owned).collect())
         })
     }
 

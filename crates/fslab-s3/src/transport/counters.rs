@@ -15,6 +15,8 @@ pub enum Counter {
     Delete,
     /// Requests that were retried.
     Retries,
+    /// Requests whose body arrived damaged at the store.
+    Damaged,
     /// Bytes of sent bodies.
     SentBytes,
     /// Bytes of received bodies.
@@ -22,12 +24,13 @@ pub enum Counter {
 }
 
 /// The name and meaning of each counter, in the order of [`Counter`].
-const COUNTERS: [(&str, &str); 7] = [
+const COUNTERS: [(&str, &str); 8] = [
     ("s3_get_requests", "read requests for objects in S3 stores"),
     ("s3_put_requests", "write requests for objects, or parts of objects, in S3 stores"),
     ("s3_list_requests", "list requests for objects in S3 stores"),
     ("s3_delete_requests", "delete requests for objects in S3 stores"),
     ("s3_retries", "requests to S3 stores that were sent again after a failure"),
+    ("s3_damaged_requests", "requests whose body arrived damaged at an S3 store"),
     ("s3_sent_bytes", "bytes sent to S3 stores"),
     ("s3_received_bytes", "bytes received from S3 stores"),
 ];

@@ -22,6 +22,8 @@ pub enum Cause {
     NoBucket,
     /// The store denies this request with these credentials.
     Denied,
+    /// The store keeps the object, because of a retention period or a legal hold.
+    Locked,
     /// The object does not exist.
     NotFound,
     /// A condition does not hold: another process wrote the object.
@@ -30,6 +32,8 @@ pub enum Cause {
     Full,
     /// The store does not support this request.
     Unsupported,
+    /// The store received other bytes than were sent, according to a checksum.
+    Damaged,
     /// The answer does not match the request.
     Wrong,
 }
@@ -56,6 +60,11 @@ impl Failure {
     /// Returns the failure for an invalid answer.
     pub fn wrong(text: impl Into<String>) -> Self {
         Self::new(Cause::Wrong, text.into())
+    }
+
+    /// Returns the failure for data that the store received with other bytes.
+    pub fn damaged(text: impl Into<String>) -> Self {
+        Self::new(Cause::Damaged, text.into())
     }
 
     /// Returns the failure for an error on this machine.
@@ -106,8 +115,11 @@ impl Failure {
     ) -> Self {
         let told = answers::error(body);
         let code = told.as_ref().map_or("", |told| told.code.as_str());
-        let (cause, is_transient) = meaning(status, code);
         let message = told.as_ref().map_or("", |told| told.message.as_str());
+        let (cause, is_transient) = match meaning(status, code) {
+            (Cause::Denied, _) if is_lock(message) => (Cause::Locked, false),
+            meaning => meaning,
+        };
         let number = status.as_u16();
         let words = match (code, message) {
             ("", _) => format!("HTTP status {number}"),
@@ -118,6 +130,10 @@ impl Failure {
             "InvalidObjectState" => {
                 "; the object is in a cold storage class, which fslab can't restore: restore it \
                  with the store's own tools"
+            }
+            _ if cause == Cause::Damaged => {
+                "; the data was damaged on the way to the store: check the network and the memory \
+                 of this machine"
             }
             _ if status.is_redirection() => {
                 "; redirects are not followed: set AWS_REGION and AWS_ENDPOINT_URL for this bucket"
@@ -137,13 +153,13 @@ impl Failure {
     pub fn into_io(self) -> io::Error {
         let kind = match self.cause {
             Cause::Unavailable | Cause::NoBucket => ErrorKind::NotConnected,
-            Cause::Denied => ErrorKind::PermissionDenied,
+            Cause::Denied | Cause::Locked => ErrorKind::PermissionDenied,
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
             // `InvalidData` would mean that the object is damaged, but these causes do not show
             // that.
-            Cause::Condition | Cause::Wrong => ErrorKind::Other,
+            Cause::Condition | Cause::Damaged | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)
     }
@@ -176,14 +192,21 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
         (_, "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage") | (507, _) => {
             (Cause::Full, false)
         }
+        (400, "BadDigest" | "XAmzContentSHA256Mismatch" | "XAmzContentChecksumMismatch") => {
+            (Cause::Damaged, true)
+        }
         (_, "NotImplemented") | (405 | 501, _) => (Cause::Unsupported, false),
         (_, "SlowDown" | "ServiceUnavailable" | "RequestTimeout" | "InternalError") => {
             (Cause::Unavailable, true)
         }
+        (_, "ObjectLocked" | "FileImmutable" | "RetentionPolicyNotMet") => (Cause::Locked, false),
+        (_, "ObjectUnderActiveHold") => (Cause::Locked, false),
         (412, _) => (Cause::Condition, false),
         // Two conditional writes collided, and possibly both failed.
         (409, _) => (Cause::Condition, true),
-        (404, "NoSuchKey" | "NoSuchUpload") => (Cause::NotFound, false),
+        (404, "NoSuchKey" | "NoSuchUpload" | "ObjectLockConfigurationNotFoundError") => {
+            (Cause::NotFound, false)
+        }
         // This does not prove that the object is missing, because the answer may come from a proxy.
         (404, _) => (Cause::Unavailable, true),
         (401 | 407, _) => (Cause::Unavailable, false),
@@ -192,6 +215,14 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
         (300..=399, _) => (Cause::Unavailable, false),
         _ => (Cause::Wrong, false),
     }
+}
+
+/// Returns whether the message of a refusal names a lock. Most stores have no code of their own for
+/// this refusal.
+fn is_lock(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    let words = ["object lock", "retention", "legal hold", "legal-hold", "worm ", "immutable"];
+    words.iter().any(|word| message.contains(word))
 }
 
 /// Parses the header `Retry-After` as seconds. A date is ignored.
@@ -229,6 +260,11 @@ mod tests {
             (507, "", Cause::Full, false),
             (501, "NotImplemented", Cause::Unsupported, false),
             (400, "MalformedXML", Cause::Wrong, false),
+            (400, "BadDigest", Cause::Damaged, true),
+            (400, "XAmzContentSHA256Mismatch", Cause::Damaged, true),
+            (403, "BadDigest", Cause::Denied, false),
+            (403, "RetentionPolicyNotMet", Cause::Locked, false),
+            (409, "FileImmutable", Cause::Locked, false),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(meaning(status, code), (cause, is_transient), "{status} {code}");

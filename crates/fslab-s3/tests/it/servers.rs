@@ -1,15 +1,15 @@
 //! Real servers: one that honours conditions, and one that ignores them.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use fslab_s3::testing::{Fault, Place, Proxy, Server};
-use fslab_tier::Id;
-use fslab_tier::Identities;
+use fslab_s3::testing::{Fault, Keeping, Place, Proxy, Server};
 use fslab_tier::archive::conformance::broken_promises;
-use fslab_tier::archive::{EncryptedArchive, Key};
+use fslab_tier::archive::{Archive, Deletion, EncryptedArchive, Key, Proof};
 use fslab_vfs_testing::skip::skip;
 
-use crate::support::{ARCHIVE, SHORT, TIER, contents, files, listed, noise, write};
+use crate::support::{ARCHIVE, SHORT, Same, TIER, contents, delete, files, listed, noise, write};
 
 /// Starts a server, or reports why the test is skipped.
 fn started(server: std::io::Result<Server>, test: &str) -> Option<Server> {
@@ -20,14 +20,6 @@ fn started(server: std::io::Result<Server>, test: &str) -> Option<Server> {
             None
         }
         Err(error) => panic!("{error}"),
-    }
-}
-
-struct Same;
-
-impl Identities for Same {
-    fn make(&self) -> Id {
-        Id([3; 16])
     }
 }
 
@@ -47,6 +39,68 @@ fn seaweedfs_conforms_and_survives_a_split_brain() {
     drop(archive);
     split_brain(&proxy, &place, &direct);
     unfinished_upload(&proxy, &place, server.port());
+    assert!(!direct.verifies_signed_hash().unwrap(), "SeaweedFS verifies signed hashes now");
+    assert_eq!(direct.proof().unwrap(), Proof::Checksum);
+    flips_and_reads(&proxy, &place);
+    retained(server.port(), Proof::Checksum);
+    killed(server.port());
+}
+
+/// Flips bits in transit to a real server, and counts the bytes that are read back.
+fn flips_and_reads(proxy: &Proxy, place: &Place) {
+    proxy.clear();
+    let archive = place.open(TIER, None).unwrap();
+    let mut before = proxy.sent_bytes("GET", "/files/");
+    for (target, length) in [("/files/", 5000), ("partNumber", (17 << 20) + 3)] {
+        proxy.add("PUT", target, Fault::FlipSent, 1);
+        let requests = proxy.count("PUT", target);
+        let mut upload = archive.begin(files(9)).unwrap();
+        upload.write(&noise(9, length)).unwrap();
+        assert_eq!(upload.finish().unwrap(), Proof::Checksum);
+        let expected = if target == "partNumber" { 4 } else { 2 };
+        assert_eq!(proxy.count("PUT", target) - requests, expected, "one request is repeated");
+        assert_eq!(proxy.sent_bytes("GET", "/files/"), before, "no byte is read back");
+        archive.forget(files(9));
+        let mut found = vec![0; length];
+        archive.read(files(9), 0, &mut found).unwrap();
+        assert!(found == noise(9, length), "{target}");
+        delete(&*archive, files(9)).unwrap();
+        before += length;
+    }
+}
+
+/// Deletes containers in buckets with versioning and with object lock, and opens the archive again.
+fn retained(port: u16, proof: Proof) {
+    for (bucket, keeping, expected) in [
+        ("versions-test", Keeping::Versions, "has versioning, so"),
+        ("locked-test", Keeping::Locked, "object lock (new objects: COMPLIANCE, 1 days)"),
+    ] {
+        let place = Place::in_bucket(port, bucket, SHORT).unwrap();
+        place.make_bucket(keeping).unwrap();
+        place.make(ARCHIVE, TIER).unwrap();
+        for round in 0..3_u8 {
+            let archive = place.open(TIER, None).unwrap();
+            assert_eq!(archive.proof(), proof);
+            let counted = |archive: &dyn Archive| {
+                let found = archive.retained().unwrap();
+                assert!(found.reason.contains(expected), "{}", found.reason);
+                (found.objects, found.bytes)
+            };
+            // In later rounds, the container 3 is replaced.
+            let replaced = u64::from(round.saturating_sub(1));
+            let objects = u64::from(round) * 2 + replaced;
+            let bytes = u64::from(round) * 9_000_005 + replaced * 5;
+            assert_eq!(counted(&*archive), (objects, bytes), "{bucket}, after opening");
+            for (number, length) in [(1, 5), (2, 9_000_000)] {
+                write(&*archive, files(number), &noise(number, length)).unwrap();
+                assert_eq!(archive.delete(files(number)).unwrap(), Deletion::Retained);
+                assert_eq!(archive.delete(files(number)).unwrap(), Deletion::Done, "is hidden");
+            }
+            write(&*archive, files(3), b"stays").unwrap();
+            assert_eq!(listed(&*archive).unwrap(), [(files(3).1, 5)]);
+            assert_eq!(counted(&*archive).0, objects + 2 + u64::from(round > 0));
+        }
+    }
 }
 
 /// Disconnects a writer until its lease has ended and another writer takes over. Then the first
@@ -70,7 +124,7 @@ fn split_brain(proxy: &Proxy, place: &Place, direct: &Place) {
         assert_eq!(contents(&*second, container).unwrap(), expected);
     }
     drop(first);
-    [1, 2].iter().for_each(|number| second.delete(files(*number)).unwrap());
+    [1, 2].iter().for_each(|number| delete(&*second, files(*number)).unwrap());
 }
 
 /// Checks that the next start aborts an unfinished upload, once. `port` is the server's port.
@@ -91,6 +145,21 @@ fn unfinished_upload(proxy: &Proxy, place: &Place, port: u16) {
     proxy.clear();
 }
 
+/// moto honours conditions but verifies no checksum.
+#[test]
+fn moto_proves_nothing_and_retains_objects() {
+    let Some(server) = started(Server::moto(), "servers::moto") else { return };
+    let place = Place::new(server.port(), SHORT).unwrap();
+    place.make_bucket(Keeping::Nothing).unwrap();
+    assert_eq!(place.proof().unwrap(), Proof::ReadBack);
+    assert!(!place.verifies_signed_hash().unwrap(), "moto verifies signed hashes now");
+    place.make(ARCHIVE, TIER).unwrap();
+    let archive = place.open(TIER, None).unwrap();
+    assert_eq!(archive.retained(), None);
+    assert_eq!(broken_promises(&*archive), Vec::<String>::new());
+    retained(server.port(), Proof::ReadBack);
+}
+
 #[test]
 fn store_that_ignores_conditions_is_refused_for_writing() {
     let Some(server) = started(Server::rclone(), "servers::rclone") else { return };
@@ -98,4 +167,52 @@ fn store_that_ignores_conditions_is_refused_for_writing() {
     let error = place.make(ARCHIVE, TIER).unwrap_err().to_string();
     let expected = "its store ignores the condition If-None-Match";
     assert!(error.contains(expected), "{error}");
+    assert_eq!(place.proof().unwrap(), Proof::ReadBack);
+    assert!(!place.verifies_signed_hash().unwrap(), "rclone verifies signed hashes now");
+}
+
+/// Set in the process that [`killed`] kills: the port of the server.
+const KILLED: &str = "FSLAB_S3_KILLED_PORT";
+
+/// Kills a process with SIGKILL while it sends parts. The next start removes them.
+fn killed(port: u16) {
+    let name = "killed-process/archive;lease=2;stall=5";
+    let place = Place::new(port, name).unwrap();
+    place.make(ARCHIVE, TIER).unwrap();
+    for _ in 0..2 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "servers::process_to_be_killed", "--nocapture", "--ignored"])
+            .env(KILLED, port.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let is_ready = lines.map_while(Result::ok).any(|line| line.contains("parts are sent"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_ready);
+        assert_eq!(place.unfinished_uploads().unwrap(), 1, "the killed process left an upload");
+        let archive = place.open(TIER, None).unwrap();
+        assert_eq!(place.unfinished_uploads().unwrap(), 0);
+        assert!(listed(&*archive).unwrap().is_empty());
+        write(&*archive, files(1), &noise(1, 9 << 20)).unwrap();
+        assert!(contents(&*archive, files(1)).unwrap() == noise(1, 9 << 20));
+        delete(&*archive, files(1)).unwrap();
+    }
+}
+
+/// The process that [`killed`] kills.
+#[test]
+#[ignore = "a part of the test with SeaweedFS, which runs it as a process"]
+fn process_to_be_killed() {
+    let port = std::env::var(KILLED).unwrap();
+    let name = "killed-process/archive;lease=2;stall=5";
+    let place = Place::new(port.parse().unwrap(), name).unwrap();
+    let archive = place.open(TIER, None).unwrap();
+    let mut upload = archive.begin(files(1)).unwrap();
+    upload.write(&noise(1, 50 << 20)).unwrap();
+    println!("parts are sent");
+    loop {
+        std::thread::park();
+    }
 }

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use fslab_s3::testing::{MemoryStore, Place, Proxy};
-use fslab_tier::Id;
+use fslab_s3::testing::{Hashing, MemoryStore, Place, Proxy};
 use fslab_tier::archive::{Archive, Container, ContainerKind};
+use fslab_tier::{Id, Identities};
 
 pub const TIER: Id = Id([0x77; 16]);
 pub const ARCHIVE: Id = Id([0x11; 16]);
@@ -24,7 +24,13 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
+        Self::of(Hashing::default())
+    }
+
+    /// Returns a store that does this with hashes.
+    pub fn of(hashing: Hashing) -> Self {
         let store = MemoryStore::start().unwrap();
+        store.set_hashing(hashing);
         let proxy = Proxy::before(store.port()).unwrap();
         Place::new(store.port(), SHORT).unwrap().make(ARCHIVE, TIER).unwrap();
         Self { store, proxy }
@@ -45,6 +51,15 @@ impl World {
     }
 }
 
+/// A source of equal identities, for the salts of encrypted archives.
+pub struct Same;
+
+impl Identities for Same {
+    fn make(&self) -> Id {
+        Id([3; 16])
+    }
+}
+
 pub fn files(number: u8) -> Container {
     (ContainerKind::Files, Id([number; 16]))
 }
@@ -52,7 +67,7 @@ pub fn files(number: u8) -> Container {
 pub fn write(archive: &dyn Archive, container: Container, bytes: &[u8]) -> io::Result<()> {
     let mut upload = archive.begin(container)?;
     upload.write(bytes)?;
-    upload.finish()
+    upload.finish().map(drop)
 }
 
 pub fn contents(archive: &dyn Archive, container: Container) -> io::Result<Vec<u8>> {
@@ -76,4 +91,9 @@ pub fn noise(seed: u8, length: usize) -> Vec<u8> {
         (state >> 24) as u8
     };
     (0..length).map(|_| next()).collect()
+}
+
+/// Deletes a container. Its store may retain the bytes.
+pub fn delete(archive: &dyn Archive, container: Container) -> io::Result<()> {
+    archive.delete(container).map(|_done_or_retained| ())
 }

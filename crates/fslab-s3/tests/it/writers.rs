@@ -9,7 +9,7 @@ use fslab_tier::Id;
 use fslab_tier::archive::{Archive, Writer};
 use fslab_tier::stored::WriterMark;
 
-use crate::support::{ARCHIVE, LONG, TIER, World, contents, files, listed, write};
+use crate::support::{ARCHIVE, LONG, TIER, World, contents, delete, files, listed, write};
 
 fn writer(number: u8) -> Writer {
     let mark = WriterMark { id: Id([number; 16]), is_rebuilt: false, root: Id([9; 16]) };
@@ -47,7 +47,7 @@ fn former_writer_stops_writing_and_deletes_nothing() {
     world.proxy.clear();
     let unfinished = upload.finish().unwrap_err();
     assert_eq!(unfinished.kind(), ErrorKind::NotConnected, "{unfinished}");
-    for refused in [first.delete(files(1)), first.begin(files(3)).map(drop)] {
+    for refused in [delete(&*first, files(1)), first.begin(files(3)).map(drop)] {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotConnected, "{error}");
         assert!(error.to_string().contains("taken over by process "), "{error}");
@@ -232,7 +232,7 @@ fn only_one_tree_writes_until_another_takes_over() {
         let refusal = second.refusal().unwrap();
         assert!(refusal.starts_with("is written by another tree, /tree1 on "), "{refusal}");
         assert!(refusal.ends_with(&format!(" s3://fslab-test/{LONG}")), "{refusal}");
-        for refused in [second.delete(files(1)), second.begin(files(2)).map(drop)] {
+        for refused in [delete(&*second, files(1)), second.begin(files(2)).map(drop)] {
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
         }
         assert_eq!(contents(&*second, files(1)).unwrap(), b"hello");

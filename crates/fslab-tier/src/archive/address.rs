@@ -137,6 +137,15 @@ impl ArchiveAddress {
         (self.kind.holder)(&self.location)
     }
 
+    /// Returns the reason why the archive retains deleted containers, for users; `None` if it frees
+    /// their space.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn retention(&self) -> Result<Option<String>> {
+        (self.kind.retention)(&self.location)
+    }
+
     /// Returns the reason why a tree may only read the archive; `None` if it may write.
     ///
     /// # Errors

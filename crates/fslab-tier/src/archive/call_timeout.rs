@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::call_threads::CallThreads;
 use super::unavailable::unavailable_error;
-use super::{Archive, Container, ContainerKind, Upload};
+use super::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
 use crate::id::Id;
 
 /// Interval at which a waiting caller reads the clock. Tests use a simulated clock, so a timed wait
@@ -293,8 +293,20 @@ impl Archive for TimeoutArchive {
         }
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.call(0, move |archive| archive.delete(container))
+    }
+
+    fn retained(&self) -> Option<Retained> {
+        self.archive.retained()
+    }
+
+    fn retry_deletions(&self) -> io::Result<()> {
+        self.call(0, |archive| archive.retry_deletions())
+    }
+
+    fn proof(&self) -> Proof {
+        self.archive.proof()
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -359,7 +371,7 @@ impl Upload for TimedUpload {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
+    fn finish(mut self: Box<Self>) -> io::Result<Proof> {
         let (mut upload, bytes) = self.take()?;
         let limit = self.limit_of(self.bytes, FINISH_BYTES_A_SECOND);
         self.call(limit, move || {

@@ -25,7 +25,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::description::{ArchiveDescription, Cipher, Encryption, settings_text};
 use super::kind::{ArchiveKindSpec, NewArchive, Purpose};
-use super::{Archive, Container, ContainerKind, Key, Upload, Writer};
+use super::{Archive, Container, ContainerKind, Deletion, Key, Proof, Upload, Writer};
 use crate::atomic_write::{sync_directory_of, write_durably};
 use crate::cleanup::{Cleanup, absent};
 use crate::error::{Error, Result};
@@ -67,6 +67,7 @@ pub(super) const SPEC: ArchiveKindSpec = ArchiveKindSpec {
         DirectoryArchive::take_over(Path::new(location), owner, writer)
     },
     holder: |location| DirectoryArchive::holder(Path::new(location)),
+    retention: |_| Ok(None),
     refusal: |location, writer| {
         let root = Path::new(location);
         writer_record::refusal(root, writer, is_fresh(root))
@@ -445,13 +446,14 @@ impl Archive for DirectoryArchive {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.check_writable()?;
         let place = self.place()?.directory(&home_of(container));
         match place.and_then(|place| place.remove(&container.1.to_string())) {
-            Err(error) if error.kind() == ErrorKind::NotFound => self.check(),
-            removed => removed,
+            Err(error) if error.kind() == ErrorKind::NotFound => self.check()?,
+            removed => removed?,
         }
+        Ok(Deletion::Done)
     }
 }
 
@@ -537,13 +539,14 @@ impl Upload for DirectoryUpload {
         self.file.write_all(bytes)
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
+    fn finish(mut self: Box<Self>) -> io::Result<Proof> {
         self.file.sync_all()?;
         let root = ConfinedDir::at(&self.root)?;
         let target = self.target(&root)?;
         root.directory(INCOMING)?.rename(&self.container.to_string(), &target)?;
         self.is_finished = true;
-        target.sync()
+        target.sync()?;
+        Ok(Proof::ReadBack)
     }
 }
 

@@ -20,7 +20,7 @@ use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 use quick_cache::sync::Cache;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Archive, Container, ContainerKind, Key, Upload};
+use super::{Archive, Container, ContainerKind, Deletion, Key, Proof, Retained, Upload};
 use crate::id::{Id, Identities};
 use crate::stored::format::{
     CHUNK_BYTES, CHUNK_LOG2, SEAL_MAGIC, SealRecord, TAG_BYTES, VERSION, crc_of,
@@ -242,9 +242,21 @@ impl Archive for EncryptedArchive {
         self.inner.forget(container);
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.opened.remove(&container);
         self.inner.delete(container)
+    }
+
+    fn retained(&self) -> Option<Retained> {
+        self.inner.retained()
+    }
+
+    fn retry_deletions(&self) -> io::Result<()> {
+        self.inner.retry_deletions()
+    }
+
+    fn proof(&self) -> Proof {
+        self.inner.proof()
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -295,7 +307,7 @@ impl Upload for SealingUpload {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<()> {
+    fn finish(mut self: Box<Self>) -> io::Result<Proof> {
         self.seal(true)?;
         self.inner.finish()
     }

@@ -40,6 +40,8 @@ pub struct ArchiveKindSpec {
     pub take_over: fn(&OsStr, Id, &Writer) -> Result<()>,
     /// Describes the writer of an archive.
     pub holder: fn(&OsStr) -> Result<String>,
+    /// Returns the reason why the place retains deleted containers; `None` if it frees their space.
+    pub retention: fn(&OsStr) -> Result<Option<String>>,
     /// Returns the reason why a tree may only read the archive; `None` if it may write.
     pub refusal: fn(&OsStr, Option<&Writer>) -> Result<Option<String>>,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, Container, ContainerKind, Upload};
+use super::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
 use crate::id::Id;
 use crate::stored::format::{HeadRecord, KIND_BUNDLE};
 
@@ -41,6 +41,12 @@ pub struct Faults {
     pub flips: AtomicBool,
     /// Deletions succeed but delete nothing.
     pub keeps: AtomicBool,
+    /// Deleted containers are retained: they are hidden, but their bytes are kept.
+    pub retains: AtomicBool,
+    /// The numbers of retained containers and bytes.
+    retained: Mutex<(u64, u64)>,
+    /// Uploads are proved by a checksum.
+    pub has_checksums: AtomicBool,
     /// Reads return half of the requested bytes.
     pub short: AtomicBool,
     /// [`MemoryArchive::fork`] loses the last container if it is a bundle.
@@ -192,11 +198,38 @@ impl Archive for MemoryArchive {
         Ok(())
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
-        if !self.faults.keeps.load(Ordering::SeqCst) {
-            self.containers.lock().remove(&container);
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
+        if self.faults.keeps.load(Ordering::SeqCst) {
+            return Ok(Deletion::Done);
+        }
+        let deleted = self.containers.lock().remove(&container);
+        let Some(deleted) = deleted.filter(|_| self.faults.retains.load(Ordering::SeqCst)) else {
+            return Ok(Deletion::Done);
+        };
+        let mut retained = self.faults.retained.lock();
+        *retained = (retained.0 + 1, retained.1 + deleted.len() as u64);
+        Ok(Deletion::Retained)
+    }
+
+    fn retained(&self) -> Option<Retained> {
+        let (objects, bytes) = *self.faults.retained.lock();
+        let reason = "the test retains them".to_owned();
+        (objects > 0).then_some(Retained { objects, bytes, is_partial: false, reason })
+    }
+
+    /// Deletes what is retained, if nothing is to be retained any longer.
+    fn retry_deletions(&self) -> io::Result<()> {
+        if !self.faults.retains.load(Ordering::SeqCst) {
+            *self.faults.retained.lock() = (0, 0);
         }
         Ok(())
+    }
+
+    fn proof(&self) -> Proof {
+        match self.faults.has_checksums.load(Ordering::SeqCst) {
+            true => Proof::Checksum,
+            false => Proof::ReadBack,
+        }
     }
 }
 
@@ -217,10 +250,13 @@ impl Upload for MemoryUpload {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> io::Result<()> {
+    fn finish(self: Box<Self>) -> io::Result<Proof> {
         self.containers.lock().insert(self.key, Arc::new(self.bytes));
         *self.last.lock() = Some(self.key);
-        Ok(())
+        match self.faults.has_checksums.load(Ordering::SeqCst) {
+            true => Ok(Proof::Checksum),
+            false => Ok(Proof::ReadBack),
+        }
     }
 }
 

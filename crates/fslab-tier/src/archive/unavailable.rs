@@ -15,7 +15,7 @@ use std::time::Duration;
 use fslab_vfs::{Clock, Errno};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, Container, ContainerKind, Upload};
+use super::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -288,8 +288,20 @@ impl Archive for ReconnectingArchive {
         }
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.call(|archive| archive.delete(container))
+    }
+
+    fn retained(&self) -> Option<Retained> {
+        self.shared.present().ok()?.retained()
+    }
+
+    fn retry_deletions(&self) -> io::Result<()> {
+        self.call(|archive| archive.retry_deletions())
+    }
+
+    fn proof(&self) -> Proof {
+        self.shared.present().map_or(Proof::ReadBack, |archive| archive.proof())
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -320,7 +332,7 @@ impl Upload for ReconnectingUpload {
         self.shared.told(&self.archive, written)
     }
 
-    fn finish(self: Box<Self>) -> io::Result<()> {
+    fn finish(self: Box<Self>) -> io::Result<Proof> {
         // On an error, `self` is dropped as a whole, the upload first.
         self.shared.check_same(&self.archive)?;
         let Self { upload, archive, shared } = *self;

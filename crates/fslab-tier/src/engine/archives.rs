@@ -108,7 +108,10 @@ impl Tier {
         let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
         let is_attached = attached.is_some() && away.is_none();
         let free_bytes = attached.as_ref().and_then(|archive| archive.free_bytes());
-        let refusal = attached.and_then(|archive| archive.refusal());
+        let refusal = attached.as_ref().and_then(|archive| archive.refusal());
+        let accepts = is_attached && refusal.is_none();
+        let proof = attached.as_ref().filter(|_| accepts).map(|archive| archive.proof());
+        let retained = attached.and_then(|archive| archive.retained());
         ArchiveState {
             archive: id,
             address: known.as_ref().map(|known| known.address.to_string()),
@@ -120,6 +123,8 @@ impl Tier {
             free_bytes: free_bytes.filter(|_| is_attached),
             objects: 0,
             bytes: 0,
+            proof,
+            retained,
         }
     }
 

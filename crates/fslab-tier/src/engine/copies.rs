@@ -1,10 +1,10 @@
 //! Copies in archives: writing an object to several archives at once, and verifying a copy by
-//! reading it back.
+//! reading it back. A copy is not read back if the archive proved its transfer by a checksum.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use crate::archive::{Archive, Container, ContainerKind, Upload};
+use crate::archive::{Archive, Container, ContainerKind, Proof, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::reader::ObjectReader;
@@ -50,16 +50,19 @@ fn read_exactly(
     }
 }
 
+/// An upload, and the archive to which it goes.
+type CopyUpload<'a> = (&'a Arc<dyn Archive>, Box<dyn Upload>);
+
 /// A sink that writes to all archives that receive a copy.
 pub(super) struct CopyWriter<'a> {
-    uploads: Vec<(String, Box<dyn Upload>)>,
+    uploads: Vec<CopyUpload<'a>>,
     container: Id,
     pace: Pace<'a>,
 }
 
 impl<'a> CopyWriter<'a> {
     pub(super) fn begin(
-        archives: &[Arc<dyn Archive>],
+        archives: &'a [Arc<dyn Archive>],
         container: Container,
         pace: Pace<'a>,
     ) -> Result<Self> {
@@ -67,17 +70,22 @@ impl<'a> CopyWriter<'a> {
         for archive in archives {
             let label = archive.label();
             let upload = archive.begin(container).map_err(Error::archive(label, container.1))?;
-            uploads.push((label.to_owned(), upload));
+            uploads.push((archive, upload));
         }
         Ok(Self { uploads, container: container.1, pace })
     }
 
-    /// Makes every copy durable.
-    pub(super) fn finish(self) -> Result<()> {
-        let container = self.container;
-        self.uploads.into_iter().try_for_each(|(archive, upload)| {
-            upload.finish().map_err(Error::archive(&archive, container))
-        })
+    /// Makes every copy durable. Returns the archives from which the copy must be read back.
+    pub(super) fn finish(self) -> Result<Vec<&'a Arc<dyn Archive>>> {
+        let mut unproved = Vec::new();
+        for (archive, upload) in self.uploads {
+            let proof = upload.finish();
+            match proof.map_err(Error::archive(archive.label(), self.container))? {
+                Proof::ReadBack => unproved.push(archive),
+                Proof::Checksum => {}
+            }
+        }
+        Ok(unproved)
     }
 }
 
@@ -85,7 +93,7 @@ impl Sink for CopyWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         for (archive, upload) in &mut self.uploads {
             self.pace.pass(bytes.len() as u64)?;
-            upload.write(bytes).map_err(Error::archive(archive, self.container))?;
+            upload.write(bytes).map_err(Error::archive(archive.label(), self.container))?;
         }
         Ok(())
     }
@@ -120,7 +128,8 @@ const KIND: ContainerKind = ContainerKind::Files;
 /// Number of bytes that are written or read at a time, a multiple of the chunk size.
 const PIECE: usize = 1 << 20;
 
-/// Writes a container from memory to archives, and reads it back from each.
+/// Writes a container from memory to archives, and reads it back from those that do not prove it by
+/// a checksum.
 pub(super) fn put_container(
     archives: &[Arc<dyn Archive>],
     container: Id,
@@ -132,8 +141,8 @@ pub(super) fn put_container(
         pace.check()?;
         copies.put(piece)?;
     }
-    copies.finish()?;
-    archives.iter().try_for_each(|archive| holds(archive, container, bytes, pace))
+    let unproved = copies.finish()?;
+    unproved.into_iter().try_for_each(|archive| holds(archive, container, bytes, pace))
 }
 
 fn holds(archive: &Arc<dyn Archive>, container: Id, bytes: &[u8], pace: Pace<'_>) -> Result<()> {

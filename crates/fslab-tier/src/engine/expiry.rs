@@ -1,11 +1,12 @@
 //! Expiry: deletes old versions past their retention time, and objects that no file needs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fslab_vfs::{Attr, FileKind, Request, Timestamp};
 use parking_lot::MutexGuard;
 
-use crate::archive::Archive;
+use crate::archive::{Archive, Deletion};
 use crate::calendar::age;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
@@ -23,10 +24,12 @@ pub(super) mod undelete;
 /// The result of an expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Number of deleted objects.
+    /// Number of deleted objects, except those in `retained` containers.
     pub objects: u64,
     /// Number of containers that were deleted from archives, because none of their objects is left.
     pub containers: u64,
+    /// Number of containers that can't be read any longer, but whose bytes a store retains.
+    pub retained: u64,
     /// Number of bundles whose needed objects were moved to new bundles.
     pub repacked: u64,
 }
@@ -62,20 +65,29 @@ impl Tier {
         Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
-    /// Deletes rows, and the containers that then contain no object. Returns the number of deleted
-    /// containers. Rows with a copy in an unavailable archive, or in one that another tree writes
-    /// to, are kept, because that copy can't be deleted.
-    pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
+    /// Deletes rows, and the containers that then contain no object. Returns the figures. Rows with
+    /// a copy in an unavailable archive, or in one that another tree writes to, are kept, because
+    /// that copy can't be deleted.
+    pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<Expired> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));
         // Rows are deleted before objects, because a row without an object would refer to a missing
         // copy. The next scan finds an object without a row.
         let unused = self.catalogue.remove(&rows)?;
         let archives = self.writable_archives();
-        let deleted: Vec<Result<()>> =
+        let deleted: Vec<Result<Deletion>> =
             unused.iter().map(|container| delete_from(&archives, *container)).collect();
-        deleted.into_iter().collect::<Result<()>>()?;
-        Ok(unused.len() as u64)
+        let deleted: Vec<Deletion> = deleted.into_iter().collect::<Result<_>>()?;
+        let is_retained = |deleted: &Deletion| *deleted == Deletion::Retained;
+        let retained = unused.iter().zip(&deleted).filter(|(_, deleted)| is_retained(deleted));
+        let retained: HashSet<Id> = retained.map(|(container, _)| *container).collect();
+        let is_deleted = |row: &&ObjectRow| !retained.contains(&row.version.location.container);
+        Ok(Expired {
+            objects: rows.iter().filter(is_deleted).count() as u64,
+            containers: (unused.len() - retained.len()) as u64,
+            retained: retained.len() as u64,
+            repacked: 0,
+        })
     }
 
     /// Returns whether all attached archives that contain a version are available and writable for
@@ -121,6 +133,7 @@ impl Tier {
         }
         let _nobody_else = self.nobody_else(request)?;
         self.look_for_archives();
+        self.retry_deletions();
         let scanned = self.catalogue.scanned()?;
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
@@ -132,6 +145,17 @@ impl Tier {
         }
         expired.repacked = self.repack(request)?;
         Ok(expired)
+    }
+
+    /// Tries again to delete the containers that stores retain. A failure does not prevent the
+    /// expiry of other versions.
+    fn retry_deletions(&self) {
+        for archive in self.writable_archives() {
+            if let Err(error) = archive.retry_deletions() {
+                let label = archive.label();
+                tracing::warn!(%error, "{label}: can't delete the retained containers for now");
+            }
+        }
     }
 
     /// Returns `None` if [`Self::expire`] would not delete an object now. Otherwise returns whether
@@ -165,9 +189,11 @@ impl Tier {
         let is_seen = |row: &ObjectRow| !row.version.copies.iter().any(|id| unseen.contains(id));
         due.retain(|row| is_seen(row) && self.is_in_writable(&row.version));
         self.sync_tree().map_err(Error::below(b""))?;
-        expired.containers += self.delete_rows(&due)?;
-        expired.objects += due.len() as u64;
-        self.counters.add(Counter::ExpiredObjects, due.len() as u64);
+        let deleted = self.delete_rows(&due)?;
+        expired.containers += deleted.containers;
+        expired.retained += deleted.retained;
+        expired.objects += deleted.objects;
+        self.counters.add(Counter::ExpiredObjects, deleted.objects);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fslab_tier::archive::testing::MemoryArchive;
-use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
+use fslab_tier::archive::{Archive, Container, ContainerKind, Deletion, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Archived, Id, Settings, own_request};
 use fslab_vfs::{Errno, Ino, MemFs};
@@ -183,7 +183,7 @@ impl Archive for Panicking {
         self.archive.list(kind, visit)
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.archive.delete(container)
     }
 

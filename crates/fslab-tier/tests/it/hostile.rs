@@ -62,7 +62,7 @@ impl Scratch {
 fn write(archive: &dyn Archive, container: Id) -> Result<()> {
     let mut upload = archive.begin((KIND, container))?;
     upload.write(b"hello")?;
-    upload.finish()
+    upload.finish().map(drop)
 }
 
 fn pipe(path: &Path) {
@@ -128,7 +128,7 @@ fn symlink_in_place_of_a_directory_is_not_followed() {
         archive.read((KIND, CONTAINER), 0, &mut [0; 9]).map(drop),
         archive.length((KIND, CONTAINER)).map(drop),
         archive.list(KIND, &mut |_, _| {}),
-        archive.delete((KIND, CONTAINER)),
+        archive.delete((KIND, CONTAINER)).map(drop),
         write(&archive, CONTAINER),
         write(&archive, Id([7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])),
     ];

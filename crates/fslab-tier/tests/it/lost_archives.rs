@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{
-    Archive, Container, ContainerKind, DirectoryArchive, Key, Purpose, Upload,
+    Archive, Container, ContainerKind, Deletion, DirectoryArchive, Key, Purpose, Upload,
 };
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
@@ -286,7 +286,9 @@ fn file_without_an_intact_copy_is_not_released_until_archived_again() {
         |archive| {
             let mut all = Vec::new();
             archive.list(ContainerKind::Files, &mut |container, _| all.push(container)).unwrap();
-            all.iter().for_each(|all| archive.delete((ContainerKind::Files, *all)).unwrap());
+            for container in all {
+                archive.delete((ContainerKind::Files, container)).unwrap();
+            }
         },
     ];
     for lose in lose {
@@ -440,7 +442,7 @@ impl Archive for Unlisted {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.inner.delete(container)
     }
 }

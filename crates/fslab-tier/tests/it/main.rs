@@ -40,6 +40,7 @@ mod newer_objects;
 mod offline;
 mod opening;
 mod ordinary;
+mod outcomes;
 mod parts;
 mod poison;
 mod policies;

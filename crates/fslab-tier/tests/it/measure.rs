@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use fslab_tier::archive::testing::MemoryArchive;
-use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
+use fslab_tier::archive::{Archive, Container, ContainerKind, Deletion, Upload};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::stored::{Location, Marks, Residency, StoredResidency, TreeMark, Version};
 use fslab_tier::{
@@ -56,7 +56,7 @@ impl Archive for Boundless {
         self.0.list(kind, visit)
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.0.delete(container)
     }
 }

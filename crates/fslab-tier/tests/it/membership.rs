@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{
-    Archive, ArchiveEntry, ArchiveUsage, Container, ContainerKind, Purpose, Upload,
+    Archive, ArchiveEntry, ArchiveUsage, Container, ContainerKind, Deletion, Purpose, Upload,
 };
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{ArchiveState, Command, Event, execute};
@@ -437,7 +437,7 @@ impl Archive for Meddling {
         self.inner.list(kind, visit)
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.inner.delete(container)
     }
 }

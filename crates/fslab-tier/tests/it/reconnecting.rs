@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::unavailable::{LOOK_EVERY, Opener};
 use fslab_tier::archive::{
-    Archive, Container, ContainerKind, DirectoryArchive, ReconnectingArchive, Upload,
+    Archive, Container, ContainerKind, Deletion, DirectoryArchive, Proof, ReconnectingArchive,
+    Upload,
 };
 use fslab_tier::{Id, Scrubbed, Settings, own_request};
 use fslab_vfs::{Errno, MemFs};
@@ -65,7 +66,7 @@ impl Archive for Answers {
         self.0.list(kind, visit)
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.0.delete(container)
     }
 }
@@ -75,7 +76,7 @@ impl Upload for Answers {
         Err(self.error())
     }
 
-    fn finish(self: Box<Self>) -> io::Result<()> {
+    fn finish(self: Box<Self>) -> io::Result<Proof> {
         Err(self.error())
     }
 }
@@ -245,7 +246,7 @@ impl Archive for Recorded {
         self.0.list(kind, visit)
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.0.delete(container)
     }
 }
@@ -261,8 +262,8 @@ impl Upload for RecordedUpload {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> io::Result<()> {
-        Ok(())
+    fn finish(self: Box<Self>) -> io::Result<Proof> {
+        Ok(Proof::ReadBack)
     }
 }
 

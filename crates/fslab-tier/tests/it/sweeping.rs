@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_tier::archive::{Archive, Container, ContainerKind, DirectoryArchive, Upload};
+use fslab_tier::archive::{Archive, Container, ContainerKind, Deletion, DirectoryArchive, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, execute};
 use fslab_tier::queue::Sweep;
@@ -80,7 +80,7 @@ impl Archive for Observed {
         self.directory.list(kind, visit)
     }
 
-    fn delete(&self, container: Container) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.directory.delete(container)
     }
 

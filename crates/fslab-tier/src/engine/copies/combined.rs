@@ -15,7 +15,7 @@ use fslab_vfs::Request;
 use parking_lot::Mutex;
 
 use super::{first_answer, read_exactly};
-use crate::archive::{Archive, Container, ContainerKind, Upload};
+use crate::archive::{Archive, Container, ContainerKind, Deletion, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::reader::{ObjectReader, attributes_place, hashes_place, head_place, tail_place};
@@ -168,7 +168,7 @@ impl Archive for CombinedCopies {
         Err(ErrorKind::Unsupported.into())
     }
 
-    fn delete(&self, _: Container) -> io::Result<()> {
+    fn delete(&self, _: Container) -> io::Result<Deletion> {
         Err(ErrorKind::Unsupported.into())
     }
 }

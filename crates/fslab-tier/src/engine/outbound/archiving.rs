@@ -1,7 +1,8 @@
 //! Archiving a file. Its offline blocks are read from archives and remain offline.
 //!
 //! 1. The catalogue records the object as pending, so that it is found after a crash.
-//! 2. The file is written to the required number of archives, and read back from each.
+//! 2. The file is written to the required number of archives. It is read back from each archive
+//!    that does not prove it by a checksum.
 //! 3. The file is synced, and its xattr durably refers to the new version, unless a change of the
 //!    file has begun meanwhile.
 //! 4. The catalogue records the object as the latest version of the file, and the previous one as
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{Attr, FileKind, Ino, Request};
 
-use crate::archive::{Archive, ContainerKind};
+use crate::archive::{Archive, ContainerKind, Deletion};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::copies::{CopyWriter, verify};
 use crate::engine::files::TieredFile;
@@ -289,10 +290,10 @@ impl Tier {
         })?;
         writer.blocks(&mut batch)?;
         let (length, root) = writer.finish()?;
-        copies.finish()?;
+        let unproved = copies.finish()?;
         let location = Location { length, ..row.version.location };
         let version = Version { location, root, ..row.version.clone() };
-        archives.iter().try_for_each(|archive| verify(archive, &version, pace))?;
+        unproved.into_iter().try_for_each(|archive| verify(archive, &version, pace))?;
         Ok(version)
     }
 
@@ -372,23 +373,29 @@ impl Tier {
             return;
         };
         let removed =
-            delete_from(archives, container).and_then(|()| self.catalogue.remove(rows).map(drop));
+            delete_from(archives, container).and_then(|_| self.catalogue.remove(rows).map(drop));
         if let Err(error) = removed {
             tracing::warn!(%error, "can't delete an unneeded object; the next scan deletes it");
         }
     }
 }
 
-/// Deletes a container from every archive, even if one of them fails.
-pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: Id) -> Result<()> {
-    let deleted: Vec<Result<()>> = archives
+/// Deletes a container from every archive, even if one of them fails. Returns whether an archive
+/// retains its bytes.
+pub(in crate::engine) fn delete_from(
+    archives: &[Arc<dyn Archive>],
+    container: Id,
+) -> Result<Deletion> {
+    let deleted: Vec<Result<Deletion>> = archives
         .iter()
         .map(|archive| {
             let done = archive.delete((ContainerKind::Files, container));
             done.map_err(Error::archive(archive.label(), container))
         })
         .collect();
-    deleted.into_iter().collect()
+    let deleted: Vec<Deletion> = deleted.into_iter().collect::<Result<_>>()?;
+    let is_retained = deleted.contains(&Deletion::Retained);
+    Ok(if is_retained { Deletion::Retained } else { Deletion::Done })
 }
 
 /// Returns the reason why a file of this size can't be archived, if any. Holes need no space, but

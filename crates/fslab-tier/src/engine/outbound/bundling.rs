@@ -2,7 +2,8 @@
 //!
 //! 1. The files are read, several at once; a file that changes while it is read is skipped.
 //! 2. The catalogue records all objects of the bundle as pending, in one step.
-//! 3. The bundle is written to the required number of archives, and read back from each.
+//! 3. The bundle is written to the required number of archives. It is read back from each archive
+//!    that does not prove it by a checksum.
 //! 4. The files' xattrs durably refer to the new versions, except for files that a program has
 //!    begun to change (`marking`).
 //! 5. The catalogue records the objects as the latest versions of their files, in one step.

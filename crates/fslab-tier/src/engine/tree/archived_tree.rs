@@ -225,8 +225,9 @@ impl Tier {
             writer.block(bytes)
         })?;
         let written = writer.finish()?;
-        sink.finish()?;
-        self.verify_tree(archive, container, written, request)?;
+        for archive in sink.finish()? {
+            self.verify_tree(archive, container, written, request)?;
+        }
         Ok(container)
     }
 

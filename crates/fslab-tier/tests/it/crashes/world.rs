@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use fslab_tier::archive::testing::MemoryArchive;
-use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
+use fslab_tier::archive::{Archive, Container, ContainerKind, Deletion, Proof, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Environment, Id, Settings, Tier, TierFs};
@@ -288,10 +288,10 @@ impl Archive for Watched {
         self.inner.list(kind, visit)
     }
 
-    fn delete(&self, (kind, container): Container) -> io::Result<()> {
-        self.inner.delete((kind, container))?;
+    fn delete(&self, (kind, container): Container) -> io::Result<Deletion> {
+        let deleted = self.inner.delete((kind, container))?;
         self.witness.note("an archive removes a container");
-        Ok(())
+        Ok(deleted)
     }
 }
 
@@ -305,9 +305,9 @@ impl Upload for WatchedUpload {
         self.inner.write(bytes)
     }
 
-    fn finish(self: Box<Self>) -> io::Result<()> {
-        self.inner.finish()?;
+    fn finish(self: Box<Self>) -> io::Result<Proof> {
+        let proof = self.inner.finish()?;
         self.witness.note("an archive has a container");
-        Ok(())
+        Ok(proof)
     }
 }

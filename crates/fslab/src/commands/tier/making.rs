@@ -102,7 +102,10 @@ impl Init {
                  {archives}"
             );
         }
-        wish.archives.iter().try_for_each(|entry| say_if_beside(&entry.address, &self.tree))
+        wish.archives.iter().try_for_each(|entry| {
+            say_if_beside(&entry.address, &self.tree)?;
+            say_what_is_retained(&entry.address)
+        })
     }
 
     fn wish(&self) -> Result<TierDescription> {
@@ -267,7 +270,8 @@ impl Attach {
             let tree = self.tree.display();
             say!("to make the missing copies, run: fslab tier scrub {tree}");
         }
-        say_if_beside(&archive, &self.tree)
+        say_if_beside(&archive, &self.tree)?;
+        say_what_is_retained(&archive)
     }
 }
 
@@ -278,6 +282,14 @@ fn refusal(
     around: &Environment,
 ) -> Result<Option<String>> {
     Ok(archive.refusal(writer_of(tree, around)?.as_ref())?)
+}
+
+/// Prints a warning if the store of an archive retains deleted data.
+fn say_what_is_retained(archive: &ArchiveAddress) -> Result<()> {
+    if let Some(why) = archive.retention()? {
+        say!("{}: {why}", archive.label());
+    }
+    Ok(())
 }
 
 /// Prints a warning if an archive and the tree are on the same file system. Then releasing a file

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use fslab_tier::archive::ArchiveUsage;
+use fslab_tier::archive::{ArchiveUsage, Proof, Retained};
 use fslab_tier::command::{ArchiveState, Command, Event, FileSummary, Residence, WaitingProgram};
 
 use super::access::Access;
@@ -56,7 +56,9 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     if matches!(command, Command::Archives) && detail.is_text() {
         say!(
             "{}",
-            archive_line(["archive", "state", "kind", "objects", "size", "free", "address"])
+            archive_line([
+                "archive", "state", "kind", "objects", "size", "free", "proof", "address",
+            ])
         );
     }
     access.ask(command, &mut |event| shown.show(event))?;
@@ -259,7 +261,7 @@ fn as_line(event: &Event) -> Option<String> {
         }
         Event::Archive(state) => {
             let ArchiveState { archive, address, attached, refusal, away, encrypted, .. } = state;
-            let ArchiveState { usage, free_bytes, objects, bytes, .. } = state;
+            let ArchiveState { usage, free_bytes, objects, bytes, proof, retained, .. } = state;
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
             let state = match (usage, attached, away, refusal) {
                 (ArchiveUsage::Detached, ..) => "detached",
@@ -273,9 +275,13 @@ fn as_line(event: &Event) -> Option<String> {
             let (archive, objects, size) =
                 (archive.to_string(), objects.to_string(), units::bytes(*bytes));
             let address = address.as_deref().unwrap_or("-");
-            let line = archive_line([&archive, state, kind, &objects, &size, &free, address]);
-            let problem = away.as_deref().or(refusal.as_deref()).unwrap_or_default();
-            format!("{line} {problem}").trim_end().to_owned()
+            let proof = proof.map_or("-", Proof::name);
+            let line =
+                archive_line([&archive, state, kind, &objects, &size, &free, proof, address]);
+            let problem = away.as_ref().or(refusal.as_ref()).cloned();
+            let notes: Vec<_> =
+                problem.into_iter().chain(retained.as_ref().map(retained_note)).collect();
+            format!("{line} {}", notes.join("; ")).trim_end().to_owned()
         }
         Event::Progress { figures } => format!("so far: {}", figures_line(figures)),
         Event::Total { figures } => figures_line(figures),
@@ -289,9 +295,20 @@ fn usage(files: u64, [all, resident, archived]: [&u64; 3]) -> String {
     format!("{}, {all}; resident {resident}, in archives {archived}", units::counted(files, "file"))
 }
 
-fn archive_line(columns: [&str; 7]) -> String {
-    let [archive, state, kind, objects, size, free, address] = columns;
-    format!("{archive:<32} {state:<11} {kind:<9} {objects:>8} {size:>10} {free:>10}  {address}")
+fn archive_line(columns: [&str; 8]) -> String {
+    let [archive, state, kind, objects, size, free, proof, address] = columns;
+    format!(
+        "{archive:<32} {state:<11} {kind:<9} {objects:>8} {size:>10} {free:>10} {proof:<9}  \
+         {address}"
+    )
+}
+
+/// Describes the deleted objects that a store retains.
+fn retained_note(retained: &Retained) -> String {
+    let Retained { objects, bytes, is_partial, reason } = retained;
+    let least = if *is_partial { "at least " } else { "" };
+    let (objects, bytes) = (units::counted(*objects, "deleted object"), units::bytes(*bytes));
+    format!("retains {least}{objects}, {bytes}: {reason}")
 }
 
 fn figures_line(figures: &[(String, u64)]) -> String {
