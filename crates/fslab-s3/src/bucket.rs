@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fslab_tier::archive::Meter;
 use http::Method;
 use http::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE};
 
@@ -76,6 +77,11 @@ impl Bucket {
     /// Returns whether the store answered the last request.
     pub fn answers(&self) -> bool {
         self.transport.answers()
+    }
+
+    /// Returns the meter of the requests.
+    pub fn meter(&self) -> Arc<Meter> {
+        Arc::clone(self.transport.meter())
     }
 
     fn call(&self, purpose: Counter, method: Method, key: &str) -> Call {

@@ -34,4 +34,3 @@ mod transport;
 mod upload;
 
 pub use kind::SPEC;
-pub use transport::counters;

@@ -1,6 +1,7 @@
 //! Archives in stores: real servers, and an in-memory store behind a proxy that injects faults.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod costs;
 mod faults;
 mod servers;
 mod support;

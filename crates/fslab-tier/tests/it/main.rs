@@ -40,6 +40,7 @@ mod offline;
 mod opening;
 mod ordinary;
 mod parts;
+mod plans;
 mod poison;
 mod policies;
 mod privileges;
