@@ -10,11 +10,12 @@ use super::{Planner, pieces};
 use crate::archive::Archive;
 use crate::engine::outbound::bundling::{Filling, bundled_bytes, is_bundle_first};
 use crate::engine::{Tier, WalkEntry};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Bound, Plan};
 use crate::lower::SECTOR_BYTES;
 use crate::object::bundle::list_bytes;
 use crate::object::shape::Shape;
+use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::{Attributes, BLOCK_BYTES};
 
@@ -63,9 +64,11 @@ impl<'a> ArchivingPlan<'a> {
             return Ok(false);
         }
         let attributes = tier.attributes(attr, place.path)?;
+        let mut offline = Runs::new();
         if let Some(before) = before.filter(|before| !before.offline.is_empty()) {
             tier.is_there(&before.version)?;
             self.planner.read_blocks(&before.version, &before.offline);
+            offline = before.offline;
         }
         self.planner.plan.files += 1;
         self.planner.plan.bytes += attr.size;
@@ -76,7 +79,7 @@ impl<'a> ArchivingPlan<'a> {
         if is_bundle_first(attr.size) {
             self.end_bundle();
         }
-        let shape = Shape::of_new(&attributes, attr.size, self.data_bytes(attr)?);
+        let shape = Shape::of_new(&attributes, attr.size, self.data_bytes(attr, offline)?);
         let blocks = 0..blocks_of(attr.size);
         self.write(shape.length(), || {
             let opening = shape.opening_reads().into_iter();
@@ -142,11 +145,11 @@ impl<'a> ArchivingPlan<'a> {
     }
 
     /// Returns the bytes of a file's blocks that are not holes.
-    fn data_bytes(&self, attr: &Attr) -> Result<u64> {
+    fn data_bytes(&self, attr: &Attr, offline: Runs) -> Result<u64> {
         if attr.blocks.saturating_mul(SECTOR_BYTES) >= attr.size {
             return Ok(attr.size);
         }
-        self.planner.tier.bytes_of_data_blocks(attr)
+        self.planner.tier.bytes_of_data_blocks(attr, offline)
     }
 
     /// Returns the complete plan.
@@ -161,17 +164,20 @@ impl<'a> ArchivingPlan<'a> {
 
 impl Tier {
     /// Returns the bytes of the blocks of a file that are offline or contain data.
-    fn bytes_of_data_blocks(&self, attr: &Attr) -> Result<u64> {
-        let below = || crate::error::Error::below(b"");
+    fn bytes_of_data_blocks(&self, attr: &Attr, offline: Runs) -> Result<u64> {
+        let below = || Error::below(b"");
         let own = self.open_own(attr.ino, false).map_err(below())?;
-        let (mut next, mut bytes, end) = (0, 0, blocks_of(attr.size));
+        let (mut blocks, mut next, end) = (offline, 0, blocks_of(attr.size));
         while next < end {
             let Some(data) = own.next_data(next * BLOCK_BYTES).map_err(below())? else { break };
             let first = (data / BLOCK_BYTES).max(next);
             let hole = own.next_hole(data).map_err(below())?.unwrap_or(u64::MAX);
             next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, end.max(first + 1));
-            bytes += (next * BLOCK_BYTES).min(attr.size).saturating_sub(first * BLOCK_BYTES);
+            blocks.insert(first..next);
         }
-        Ok(bytes)
+        let bytes = |run: Range<u64>| {
+            (run.end * BLOCK_BYTES).min(attr.size).saturating_sub(run.start * BLOCK_BYTES)
+        };
+        Ok(blocks.iter().map(bytes).sum())
     }
 }
