@@ -320,7 +320,8 @@ fn archive_is_named_by_url_or_by_path() {
 /// Returns the state of each archive, as `fslab tier archives` prints it.
 fn states(tiered: &Tiered, tree: &Path) -> Vec<String> {
     let told = tiered.ok(&["archives", shown(tree)]);
-    let lines = told.lines().skip(1);
+    // After an empty line, the traffic follows.
+    let lines = told.lines().skip(1).take_while(|line| !line.is_empty());
     lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
 }
 

@@ -238,4 +238,15 @@ mod tests {
             assert_eq!(error.lines().count(), 1, "{error}");
         }
     }
+
+    #[test]
+    fn example_of_the_guide_is_valid() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/src/reference/prices.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+        let prices = read(example).unwrap();
+        let cost = prices.of_archive(&state("s3://my-bucket/photos"));
+        assert!(cost.unpriced.is_empty() && cost.requests > 0.0, "{cost:?}");
+        assert!(prices.of_archive(&state("dir:/mnt/nas")).unpriced.is_empty());
+    }
 }
