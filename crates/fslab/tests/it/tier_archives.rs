@@ -362,8 +362,9 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     assert!(refused.0 == 3 && refused.1.contains("run `fslab tier drain` first"), "{refused:?}");
     let dry = tiered.ok(&["drain", "-n", shown(&point), shown(&first)]);
     let would = "versions only there 1, copies to make 1, content 2.0 MiB, without another archive \
-                 0\nnothing was changed\n";
-    assert_eq!(dry, would);
+                 0\n";
+    assert!(dry.starts_with(would) && dry.ends_with("\nnothing was changed\n"), "{dry}");
+    assert!(dry.contains("\nat least "), "{dry}");
     assert_eq!(states(&tiered, &point), ["attached", "attached"]);
     assert!(tiered.ok(&["drain", shown(&point), shown(&first)]).contains(" retired "));
     assert!(

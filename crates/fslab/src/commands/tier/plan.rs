@@ -43,13 +43,11 @@ fn disk_line(plan: &Plan) -> Option<String> {
 
 /// Formats the traffic of archives as readable lines; no lines if nothing was counted.
 pub fn traffic_lines(states: &[ArchiveState], prices: Option<&Prices>) -> Vec<String> {
-    let is_counted = |state: &&ArchiveState| state.traffic != Usage::default();
-    let counted: Vec<_> = states.iter().filter(is_counted).collect();
-    if counted.is_empty() {
+    if states.iter().all(|state| state.traffic == Usage::default()) {
         return Vec::new();
     }
     let mut lines = vec![String::new(), header("retries")];
-    for state in counted {
+    for state in states {
         let name = name(state.address.as_deref(), state.archive);
         lines.push(row(&name, &state.traffic.traffic, &state.traffic.retries.to_string()));
         lines.extend(prices.map(|prices| prices.of_archive(state).line("")));
