@@ -79,7 +79,7 @@ impl Dry {
 /// The options for a dry run that ends with a plan.
 #[derive(Debug, clap::Args)]
 struct Planned {
-    /// Print the planned changes, requests, bytes and time, without making the changes
+    /// Print the planned changes, requests, bytes and time; change nothing
     #[arg(short = 'n', long, visible_alias = "plan")]
     dry_run: bool,
     /// With -n: print the cost, too, by the prices in this file

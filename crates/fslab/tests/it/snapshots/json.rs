@@ -142,14 +142,14 @@ const SHAPES: &[Shape] = &[
     shape(&["tier", "--json", "expire", "-n", "photos"], "Versions that would be deleted.", &[]),
     shape(
         &["tier", "--json", "release", "-n", "photos"],
-        "Files that would be released, then the plan. `archive`, `recall`, `scrub` and `drain` also \
-         end with a plan. `bound` tells whether requests and bytes are `at-most` or `at-least` \
-         these. `estimated_seconds` is null if no transfer was measured yet.",
+        "Files that would be released, then the plan. `archive`, `recall`, `scrub` and `drain` also\n\
+         end with a plan. `bound` is `at-most` or `at-least`: the requests and bytes are upper or\n\
+         lower bounds. `estimated_seconds` is null if no transfer was measured yet.",
         &[],
     ),
     shape(
         &["tier", "--json", "release", "-n", "--prices", "prices.toml", "photos"],
-        "The same with the cost, in the currency of the file. `unpriced` has the identities of \
+        "The same with the cost, in the currency of the file. `unpriced` has the identities of\n\
          archives without a price.",
         &[],
     ),
