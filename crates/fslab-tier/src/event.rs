@@ -138,8 +138,8 @@ pub struct ArchiveState {
     pub objects: u64,
     /// Stored bytes of these copies.
     pub bytes: u64,
-    /// The traffic that the tier has caused in the archive, as far as it was counted. A daemon of an
-    /// earlier version does not send these fields.
+    /// The traffic that the tier has caused in the archive, as far as it was counted. A daemon of
+    /// an earlier version does not send these fields.
     #[serde(flatten, default)]
     pub traffic: Usage,
 }

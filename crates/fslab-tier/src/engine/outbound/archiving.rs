@@ -189,8 +189,8 @@ impl Tier {
         too_large(attr, offline).map_or(Ok(()), not_now)
     }
 
-    /// Returns whether [`Self::archive`] would now archive a file, with its residency if it has one.
-    /// Returns `None` if archives contain its present state. Changes nothing.
+    /// Returns the residency of a file, if it has one and [`Self::archive`] would now archive the
+    /// file. Returns `None` if archives contain its present state. Changes nothing.
     ///
     /// # Errors
     /// The errors of [`Self::archive`] that are known before the file is read.

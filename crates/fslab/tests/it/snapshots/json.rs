@@ -142,8 +142,8 @@ const SHAPES: &[Shape] = &[
     shape(&["tier", "--json", "expire", "-n", "photos"], "Versions that would be deleted.", &[]),
     shape(
         &["tier", "--json", "release", "-n", "photos"],
-        "Files that would be released, then the plan. `archive`, `recall`, `scrub` and `drain` also\n\
-         end with a plan. `bound` is `at-most` or `at-least`: the requests and bytes are upper or\n\
+        "Files that would be released, then the plan. `archive`, `recall`, `scrub` and `drain`\n\
+         also end with a plan. `bound` is `at-most` or `at-least`: the requests and bytes are upper or\n\
          lower bounds. `estimated_seconds` is null if no transfer was measured yet.",
         &[],
     ),
