@@ -30,9 +30,9 @@ mod scrubbing;
 pub(crate) use archiving::ArchivingPlan;
 pub(crate) use scrubbing::CopiesPlan;
 
-/// Maximum number of containers that a plan remembers as located. Archives remember at least as
-/// many.
-const LOCATED_MAX: usize = 1 << 16;
+/// Maximum number of containers that a plan remembers as located. Archives remember more, so that
+/// the planned requests are an upper bound.
+const LOCATED_MAX: usize = 128;
 
 /// A plan that is being computed.
 pub(crate) struct Planner<'a> {
