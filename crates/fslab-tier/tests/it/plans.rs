@@ -240,7 +240,7 @@ fn changed_offline_file_is_planned_with_the_reads_of_its_offline_blocks() {
 }
 
 #[test]
-fn scrub_and_drain_cause_at_least_the_planned_traffic() {
+fn scrub_causes_at_least_the_planned_traffic() {
     let world = World::new(&settings(2), 2, None);
     world.files();
     world.told(&archive());
