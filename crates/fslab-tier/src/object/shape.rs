@@ -127,7 +127,8 @@ impl Shape {
             left -= stored;
             // The last block is kept for certain if it would be kept without compression.
             let least_start = shape.table.saturating_sub(length);
-            let is_kept = block == last && shape.is_kept(&(least_start..shape.table));
+            let is_last_kept = block == last && shape.is_kept(&(least_start..shape.table));
+            let is_kept = shape.is_short() || is_last_kept;
             // At this offset the range overlaps as many encrypted chunks as possible.
             let place = CHUNK_BYTES - 1..CHUNK_BYTES - 1 + stored.max(1);
             (has_data && !is_kept).then_some(place)
