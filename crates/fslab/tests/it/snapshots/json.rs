@@ -143,8 +143,8 @@ const SHAPES: &[Shape] = &[
     shape(
         &["tier", "--json", "release", "-n", "photos"],
         "Files that would be released, then the plan. `archive`, `recall`, `scrub` and `drain`\n\
-         also end with a plan. `bound` is `at-most` or `at-least`: the requests and bytes are upper\n\
-         or lower bounds. `estimated_seconds` is null if no transfer was measured yet.",
+         also end with a plan. `bound` is `at-most` or `at-least`: the requests and bytes are\n\
+         upper or lower bounds. `estimated_seconds` is null if no transfer was measured yet.",
         &[],
     ),
     shape(
