@@ -84,18 +84,29 @@ pub struct Measure {
     pub rising: bool,
     /// The value itself.
     pub value: u64,
+    /// Names and values of labels, which distinguish values with the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<(String, String)>,
 }
 
 impl Measure {
     /// A value that never decreases.
     #[must_use]
     pub fn counter(name: &str, help: &str, value: u64) -> Self {
-        Self { name: name.to_owned(), help: help.to_owned(), rising: true, value }
+        let (name, help) = (name.to_owned(), help.to_owned());
+        Self { name, help, rising: true, value, labels: Vec::new() }
     }
 
     /// A current value, which may decrease.
     #[must_use]
     pub fn gauge(name: &str, help: &str, value: u64) -> Self {
         Self { rising: false, ..Self::counter(name, help, value) }
+    }
+
+    /// Returns the value with these labels.
+    #[must_use]
+    pub fn with_labels<const N: usize>(self, labels: [(&str, String); N]) -> Self {
+        let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { labels, ..self }
     }
 }

@@ -1,16 +1,19 @@
 //! An archive in a bucket.
 
 use std::io::{self, ErrorKind};
+use std::ops;
 use std::sync::Arc;
 
 use fslab_tier::Id;
-use fslab_tier::archive::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
+use fslab_tier::archive::{
+    Archive, Container, ContainerKind, Deletion, Meter, Proof, Retained, Traffic, Upload,
+};
 
 use crate::keys::folder;
 use crate::marks::Marks;
 use crate::objects::{Objects, Place, Right};
 use crate::transport::{Failure, Range};
-use crate::upload::S3Upload;
+use crate::upload::{S3Upload, traffic_of_list, traffic_of_upload};
 
 pub struct S3Archive(Arc<Objects>);
 
@@ -97,6 +100,24 @@ impl Archive for S3Archive {
     /// Treats each container as a separate medium, because each is an object of its own.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
+    }
+
+    fn meter(&self) -> Option<Arc<Meter>> {
+        Some(self.0.bucket.meter())
+    }
+
+    fn is_located(&self, container: Container) -> bool {
+        self.0.is_known(container)
+    }
+
+    fn traffic_of_writing(&self, bytes: u64) -> Traffic {
+        traffic_of_upload(bytes)
+    }
+
+    /// If the container is not located, a list finds its object first.
+    fn traffic_of_reading(&self, range: ops::Range<u64>, _: u64, is_located: bool) -> Traffic {
+        let list = if is_located { Traffic::default() } else { traffic_of_list() };
+        list + Traffic::get(range.end.saturating_sub(range.start))
     }
 
     fn forget(&self, container: Container) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use fslab_tier::archive::Meter;
 use http::Method;
 use http::header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE};
 use sha2::{Digest, Sha256};
@@ -135,6 +136,11 @@ impl Bucket {
     /// Returns whether the store answered the last request.
     pub fn answers(&self) -> bool {
         self.transport.answers()
+    }
+
+    /// Returns the meter of the requests.
+    pub fn meter(&self) -> Arc<Meter> {
+        Arc::clone(self.transport.meter())
     }
 
     fn call(&self, purpose: Counter, method: Method, key: &str) -> Call {
@@ -291,7 +297,7 @@ impl Bucket {
 
     /// Requests a property of the bucket.
     fn of_bucket(&self, property: &'static str) -> Result<Answer> {
-        let mut call = self.call(Counter::List, Method::GET, "");
+        let mut call = self.call(Counter::Get, Method::GET, "");
         call.path = format!("/{}", self.bucket);
         call.query.push((property, String::new()));
         self.transport.send(Call { answer_max: PAGE_BYTES_MAX, ..call })

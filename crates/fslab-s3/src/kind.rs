@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fslab_tier::archive::{
-    Archive, ArchiveDescription, ArchiveKindSpec, Cipher, Encryption, FoundRecord, NewArchive,
-    Proof, Purpose, Writer, WriterRecord,
+    Archive, ArchiveDescription, ArchiveKindSpec, Cipher, Encryption, FoundRecord, Meter,
+    NewArchive, Proof, Purpose, Writer, WriterRecord,
 };
 use fslab_tier::{Cleanup, Error, Id, Result};
 
@@ -80,7 +80,10 @@ impl Store {
     pub fn of(label: String, parsed: Location, access: Access) -> Result<Self> {
         let failed =
             |failure: Failure| Error::Remote { archive: label.clone(), source: failure.into_io() };
-        let transport = Arc::new(Transport::new(access, parsed.stall).map_err(failed)?);
+        // Stores with different endpoints may have buckets of the same name.
+        let meter = Meter::of(&format!("{label} at {}", access.endpoint));
+        let transport = Transport::new(access, parsed.stall, meter).map_err(failed)?;
+        let transport = Arc::new(transport);
         let bucket = Arc::new(Bucket::new(transport, parsed.bucket, parsed.prefix));
         Ok(Self { label, lease: parsed.lease, bucket })
     }

@@ -37,4 +37,3 @@ mod transport;
 mod upload;
 
 pub use kind::SPEC;
-pub use transport::counters;

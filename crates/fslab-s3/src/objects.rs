@@ -137,12 +137,16 @@ impl Objects {
     /// # Errors
     /// Fails with `NotFound` if the container does not exist.
     pub fn find(&self, container: Container) -> io::Result<Arc<Place>> {
-        if let Some(known) = self.known.get(&container) {
-            return Ok(known);
-        }
-        let place = *self.versions(container)?.first().ok_or(ErrorKind::NotFound)?;
-        self.remember(place);
-        Ok(Arc::new(place))
+        // Concurrent callers share one request.
+        self.known.get_or_insert_with(&container, || {
+            let place = *self.versions(container)?.first().ok_or(ErrorKind::NotFound)?;
+            Ok(Arc::new(place))
+        })
+    }
+
+    /// Returns whether [`Self::find`] needs no request.
+    pub fn is_known(&self, container: Container) -> bool {
+        self.known.contains_key(&container)
     }
 
     /// Calls `ask` with the location of a container. If this fails because the object was replaced,

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+/// The kind of a request, by which it is counted.
+pub use fslab_tier::archive::RequestKind as Counter;
+use fslab_tier::archive::{Meter, Traffic};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use object_store::aws::AwsAuthorizer;
@@ -17,11 +20,9 @@ use reqwest::Url;
 use crate::credentials::Access;
 use crate::runtime;
 
-mod counters;
 mod failure;
 mod pace;
 
-pub use counters::{Counter, counters};
 pub use failure::{Cause, Failure};
 use pace::Pace;
 
@@ -42,7 +43,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The counter to which the request is added.
+    /// The kind by which the request is counted.
     pub purpose: Counter,
     pub method: Method,
     /// The path, which begins with a slash and needs no escapes.
@@ -102,6 +103,8 @@ pub struct Answer {
 pub struct Transport {
     client: reqwest::Client,
     access: Access,
+    /// Counts every attempt of a request, and all bytes of bodies, also of failed attempts.
+    meter: Arc<Meter>,
     /// The time after which a request without progress fails.
     stall: Duration,
     /// Whether the last request was answered.
@@ -113,7 +116,7 @@ impl Transport {
     ///
     /// # Errors
     /// Fails if the TLS library finds no trusted certificates.
-    pub fn new(access: Access, stall: Duration) -> Result<Self, Failure> {
+    pub fn new(access: Access, stall: Duration, meter: Arc<Meter>) -> Result<Self, Failure> {
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -123,7 +126,7 @@ impl Transport {
             .user_agent("fslab")
             .build()
             .map_err(|error| Failure::of_connection(&error, &access))?;
-        Ok(Self { client, access, stall, answers: AtomicBool::new(true) })
+        Ok(Self { client, access, meter, stall, answers: AtomicBool::new(true) })
     }
 
     /// Sends a request, with retries, and waits for the answer.
@@ -145,6 +148,11 @@ impl Transport {
         let transport = Arc::clone(self);
         runtime::begin(async move { transport.attempts(&call).await })
             .map_err(|error| Failure::local(&error))
+    }
+
+    /// Returns the meter of this connection's requests.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// Returns whether the last request was answered. Sends no request.
@@ -174,10 +182,9 @@ impl Transport {
             }
             if failure.cause == Cause::Damaged {
                 tracing::warn!("{failure}; sending it again");
-                Counter::Damaged.add(1);
             }
             tracing::debug!("{} {}: {failure}; retrying", call.method, call.path);
-            Counter::Retries.add(1);
+            self.meter.retried();
             let pause = failure.retry_after.unwrap_or_else(|| pause_after(attempt));
             tokio::time::sleep(pause.min(PAUSE_MAX)).await;
             attempt += 1;
@@ -185,7 +192,7 @@ impl Transport {
     }
 
     async fn attempt(&self, call: &Call) -> Result<Answer, Failure> {
-        call.purpose.add(1);
+        self.meter.count(Traffic::of(call.purpose));
         let pace = Arc::new(Pace::new(self.stall));
         let request = self.signed(call, &pace)?;
         let sending = self.client.execute(request);
@@ -206,7 +213,6 @@ impl Transport {
         if let Some(range) = call.range {
             self.check_range(range, status, &headers, &body)?;
         }
-        Counter::ReceivedBytes.add(body.len());
         Ok(Answer { headers, body })
     }
 
@@ -235,10 +241,9 @@ impl Transport {
         let mut sent = reqwest::Request::new(call.method.clone(), url);
         if !call.body.is_empty() || call.method == Method::PUT {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(call.body.len()));
-            *sent.body_mut() = Some(paced(call.body.clone(), pace));
+            *sent.body_mut() = Some(paced(call.body.clone(), pace, &self.meter));
         }
         *sent.headers_mut() = headers;
-        Counter::SentBytes.add(call.body.len());
         Ok(sent)
     }
 
@@ -258,6 +263,7 @@ impl Transport {
             let piece = piece.map_err(|error| Failure::of_connection(&error, &self.access))?;
             let Some(piece) = piece else { return Ok(body.into()) };
             pace.moved(piece.len());
+            self.meter.received(piece.len() as u64);
             let room = max.saturating_sub(body.len());
             if piece.len() > room && excess == Excess::IsWrong {
                 let what = format!("the store returned more than {max} bytes");
@@ -337,12 +343,13 @@ pub fn base64(hash: &Hash) -> String {
 }
 
 /// Returns a body that reports each piece that the connection accepts.
-fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
-    let pace = Arc::clone(pace);
+fn paced(body: Bytes, pace: &Arc<Pace>, meter: &Arc<Meter>) -> reqwest::Body {
+    let (pace, meter) = (Arc::clone(pace), Arc::clone(meter));
     let pieces = (0..body.len().div_ceil(PIECE_BYTES)).map(move |number| {
         let start = number * PIECE_BYTES;
         let end = (start + PIECE_BYTES).min(body.len());
         pace.moved(end - start);
+        meter.sent((end - start) as u64);
         Ok::<_, std::io::Error>(body.slice(start..end))
     });
     reqwest::Body::wrap_stream(futures_util::stream::iter(pieces))

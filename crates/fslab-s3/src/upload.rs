@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fslab_tier::archive::{Container, Proof, Upload};
+use fslab_tier::archive::{Container, Proof, RequestKind, Traffic, Upload};
 use sha2::{Digest, Sha256};
 
 use crate::bucket::{Bucket, Result, Sending, SentPart, When};
@@ -184,6 +184,52 @@ impl Upload for S3Upload {
 /// Returns the size of a part, or `None` beyond the last part number.
 fn part_bytes(number: u32) -> Option<usize> {
     PART_BYTES.iter().find(|(last, _)| number <= *last).map(|(_, bytes)| *bytes)
+}
+
+/// The maximum size of the answer to a list of one container's objects. Answers of tested stores
+/// have less than half of this.
+const LIST_BYTES_MAX: u64 = 2 << 10;
+
+/// The maximum size of the lease that is written with each container.
+const LEASE_BYTES_MAX: u64 = 2 << 10;
+
+/// The maximum size of the other answers to the requests of an upload, and of each part's entry in
+/// the last request of a multipart upload.
+const SMALL_BYTES_MAX: u64 = 1 << 10;
+
+/// Returns the traffic of finding the object of a container. The bytes are an upper bound.
+pub fn traffic_of_list() -> Traffic {
+    Traffic { received_bytes: LIST_BYTES_MAX, ..Traffic::of(RequestKind::List) }
+}
+
+/// Returns the traffic of writing a new container: the list of its objects, its data, and the
+/// renewal of the lease. The bytes are an upper bound.
+pub fn traffic_of_upload(bytes: u64) -> Traffic {
+    let parts = number_of_parts(bytes);
+    // A multipart upload has two more requests: one begins it, and one ends it.
+    let (puts, entries) = if parts <= 1 { (1, 0) } else { (parts + 2, parts + 1) };
+    let data = Traffic {
+        put_requests: puts,
+        sent_bytes: bytes.saturating_add(entries * SMALL_BYTES_MAX),
+        received_bytes: puts * SMALL_BYTES_MAX,
+        ..Traffic::default()
+    };
+    let lease = Traffic { received_bytes: SMALL_BYTES_MAX, ..Traffic::put(LEASE_BYTES_MAX) };
+    traffic_of_list() + data + lease
+}
+
+/// Returns the number of parts of an object with this many bytes.
+fn number_of_parts(bytes: u64) -> u64 {
+    let (mut parts, mut left, mut earlier) = (0, bytes, 0);
+    for (last, part) in PART_BYTES {
+        let (room, part) = (u64::from(last - earlier), part as u64);
+        if left <= room * part {
+            return parts + left.div_ceil(part);
+        }
+        (parts, left, earlier) = (parts + room, left - room * part, last);
+    }
+    // Longer objects are refused.
+    parts
 }
 
 fn too_long() -> io::Error {

@@ -8,13 +8,15 @@
 //!
 //! Three wrappers work with any archive: `encryption` encrypts containers with a `key`,
 //! `unavailable` reopens an archive that could not be reached, and `call_timeout` limits the time
-//! of a call.
+//! of a call. `traffic` counts the requests and bytes of each archive.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and never changed
 //! afterwards. A container contains one object, or several in sequence.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,7 @@ mod outcome;
 mod registry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod traffic;
 pub mod unavailable;
 mod writer;
 mod writer_record;
@@ -51,6 +54,8 @@ pub(crate) use open::key_of;
 pub use open::open;
 pub use outcome::{Deletion, Proof, Retained};
 pub use registry::{add_archive_kinds, archive_kinds};
+pub(crate) use traffic::Direction;
+pub use traffic::{Meter, RequestKind, Traffic, Usage};
 pub use unavailable::ReconnectingArchive;
 pub use writer::{Openings, Writer};
 pub use writer_record::{FoundRecord, WriterRecord};
@@ -232,6 +237,33 @@ pub trait Archive: Send + Sync {
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
+    }
+
+    /// Returns the meter that counts the archive's requests and bytes; `None` if they are not
+    /// counted.
+    fn meter(&self) -> Option<Arc<Meter>> {
+        None
+    }
+
+    /// Returns whether the archive has cached where a container is. Otherwise the next read of the
+    /// container first causes requests to find it.
+    fn is_located(&self, container: Container) -> bool {
+        let _ = container;
+        true
+    }
+
+    /// Returns the requests and bytes that writing a container of this length causes, if no
+    /// container has its name yet. The bytes are an upper bound. Sends no request.
+    fn traffic_of_writing(&self, bytes: u64) -> Traffic {
+        Traffic::put(bytes)
+    }
+
+    /// Returns the requests and bytes that reading a range of a container causes. `length` is the
+    /// length of the container. `is_located` is [`Self::is_located`] at the time of the read. The
+    /// bytes are an upper bound. Sends no request.
+    fn traffic_of_reading(&self, range: Range<u64>, length: u64, is_located: bool) -> Traffic {
+        let _ = (length, is_located);
+        Traffic::get(range.end.saturating_sub(range.start))
     }
 }
 

@@ -41,6 +41,9 @@ const SEQUENCE: &str = "sequence";
 /// The number of the last scan that has begun.
 const SCAN: &str = "scan";
 
+/// The recorded traffic of each archive: its counters, numbered as in [`Usage`].
+const USAGE: TableDefinition<([u8; 16], u8), u64> = TableDefinition::new("usage");
+
 /// Number of rows that are read at once by [`Catalogue::for_each_in_turn`].
 const TURN: usize = 64;
 
@@ -96,6 +99,7 @@ impl Catalogue {
             transaction.open_table(CONTAINERS)?;
             transaction.open_table(FACTS)?;
             transaction.open_table(PENDING)?;
+            transaction.open_table(USAGE)?;
             Ok(())
         })?;
         Ok(catalogue)

@@ -15,8 +15,8 @@ pub use crate::engine::PIN_NAME;
 use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
 pub use crate::event::{
-    ArchiveState, ArchivedVersion, Event, EventSink, ExportedFile, FileSummary, Residence,
-    WaitingProgram,
+    ArchiveState, ArchivedVersion, Bound, Event, EventSink, ExportedFile, FileSummary, Plan,
+    PlannedTraffic, Residence, WaitingProgram,
 };
 use crate::event::{report_done, report_problems, total};
 use crate::rate_limit::RateLimit;
@@ -220,7 +220,11 @@ pub fn execute(
     request: &Request,
     tell: &mut EventSink<'_>,
 ) -> Result<()> {
-    Execution { tier, request, tell }.run(command)
+    let done = Execution { tier, request, tell }.run(command);
+    if !command.only_asks() {
+        tier.record_usage();
+    }
+    done
 }
 
 /// A command that is being executed.

@@ -11,6 +11,7 @@
 //!
 //! `archives`: the attached archives. `crash_recovery`: completes or deletes uploads that an
 //! interrupted run has not recorded. `pin`: pinned files. `inspect`, `metrics`: status queries.
+//! `plan`: the requests, bytes and space of a command before it runs.
 //! `shutdown`: stops an engine. `docs/formats/tier.md` describes the protocols and why they are
 //! safe.
 //!
@@ -48,6 +49,7 @@ mod inspect;
 mod metrics;
 mod outbound;
 mod pin;
+mod plan;
 pub(crate) mod recall;
 mod release;
 mod shutdown;
@@ -62,6 +64,7 @@ pub(crate) use metrics::Counter;
 pub use outbound::archiving::Archived;
 pub use outbound::bundling::{Archiver, BUNDLED_BYTES_MAX, OutcomeSink};
 pub use pin::PIN_NAME;
+pub(crate) use plan::{ArchivingPlan, CopiesPlan};
 pub use recall::Recall;
 pub use release::Released;
 pub(crate) use release::{RELEASED_BYTES, RELEASED_TOGETHER, release_several};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{ArchiveUsage, Proof, Retained};
+use crate::archive::{ArchiveUsage, Proof, Retained, Traffic, Usage};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 
@@ -92,6 +92,8 @@ pub enum Event {
     },
     /// An archive of the tier.
     Archive(ArchiveState),
+    /// What a command would cause, at the end of its dry run.
+    Plan(Plan),
     /// Intermediate figures of a long command.
     Progress {
         /// Pairs of a name and a value, in display order.
@@ -142,6 +144,62 @@ pub struct ArchiveState {
     /// The deleted objects whose bytes the archive's store retains.
     #[serde(default)]
     pub retained: Option<Retained>,
+    /// The traffic that the tier has caused in the archive, as far as it was counted. A daemon of
+    /// an earlier version does not send these fields.
+    #[serde(flatten, default)]
+    pub traffic: Usage,
+}
+
+/// What a command would cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The command.
+    pub command: String,
+    /// Whether the requests and the bytes of archives are upper or lower bounds.
+    pub bound: Bound,
+    /// Number of files or versions.
+    pub files: u64,
+    /// Their bytes that are archived, recalled, released or verified.
+    pub bytes: u64,
+    /// Bytes that the command needs in the tree's file system.
+    pub needed_bytes: u64,
+    /// Bytes that the command frees in the tree's file system.
+    pub freed_bytes: u64,
+    /// Free bytes in the tree's file system now, if they are known.
+    pub free_bytes: Option<u64>,
+    /// Estimated duration of the transfers, from the measured rates of the archives. `None` if a
+    /// needed rate was never measured.
+    pub estimated_seconds: Option<f64>,
+    /// The traffic in each archive.
+    pub archives: Vec<PlannedTraffic>,
+}
+
+/// The meaning of the requests and bytes in a [`Plan`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// The command causes at most these, unless requests fail.
+    AtMost,
+    /// The command causes at least these; more if it finds damaged copies.
+    AtLeast,
+}
+
+/// The planned traffic in one archive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedTraffic {
+    /// The identity of the archive.
+    pub archive: Id,
+    /// The URL of the archive, if the tier's home lists it.
+    pub address: Option<String>,
+    /// The requests and bytes.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// Bytes of new containers, which the archive then stores.
+    pub stored_bytes: u64,
+    /// Free bytes in the archive, if known.
+    pub free_bytes: Option<u64>,
+    /// Estimated duration of the transfers, or `None` if a needed rate was never measured.
+    pub estimated_seconds: Option<f64>,
 }
 
 /// A program that waits for a recall.

@@ -43,6 +43,7 @@ impl Tier {
     }
 
     fn note_round(&self, problems: u64) {
+        self.record_usage();
         self.counters().add(Counter::RoundProblems, problems);
         self.counters().add(Counter::Rounds, 1);
     }

@@ -11,7 +11,7 @@ use fslab_layers::{
     ForeignError, LayerChoice, LayerKind, LayerSpec, Leaf, Measure, OptionSpec, Options,
     RandomSource, Report, Reporter, Service, Stability, ValueKind,
 };
-use fslab_tier::archive::ArchiveKindSpec;
+use fslab_tier::archive::{ArchiveKindSpec, Usage};
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
 use fslab_tier::queue::{Fifo, Sweep};
@@ -340,15 +340,47 @@ struct TierReporter(Arc<Tier>);
 
 impl Reporter for TierReporter {
     fn report(&self) -> Report {
-        let mut counts = self.0.counts();
-        counts.extend(fslab_s3::counters());
+        let counts = self.0.counts();
         let counters =
             counts.iter().map(|(name, help, value)| Measure::counter(name, help, *value));
+        let traffic = self.0.traffic();
+        let traffic = traffic.iter().flat_map(|(id, address, usage)| {
+            traffic_of(usage).map(|(name, help, value)| {
+                let labels = [("archive", id.to_string()), ("address", address.clone())];
+                Measure::counter(name, help, value).with_labels(labels)
+            })
+        });
+        let mut traffic: Vec<_> = traffic.collect();
+        // In Prometheus's format, the samples of a metric are adjacent.
+        traffic.sort_by(|one, other| one.name.cmp(&other.name));
         let (gauges, notes) = match self.0.gauges() {
             Ok(gauges) => (gauges, Vec::new()),
             Err(error) => (Vec::new(), vec![format!("can't read the state of the tier: {error}")]),
         };
         let gauges = gauges.iter().map(|(name, help, value)| Measure::gauge(name, help, *value));
-        Report { measures: counters.chain(gauges).collect(), notes, ..Report::default() }
+        let measures = counters.chain(traffic).chain(gauges).collect();
+        Report { measures, notes, ..Report::default() }
     }
+}
+
+/// Returns name, meaning and value of each counter of an archive.
+fn traffic_of(usage: &Usage) -> [(&'static str, &'static str, u64); 7] {
+    let Usage { traffic, retries, .. } = *usage;
+    [
+        (
+            "tier_archive_put_requests",
+            "requests that write to an archive, for each archive",
+            traffic.put_requests,
+        ),
+        ("tier_archive_get_requests", "requests that read from an archive", traffic.get_requests),
+        ("tier_archive_list_requests", "requests that list an archive", traffic.list_requests),
+        (
+            "tier_archive_delete_requests",
+            "requests that delete from an archive",
+            traffic.delete_requests,
+        ),
+        ("tier_archive_retries", "requests to an archive that repeated a failed one", retries),
+        ("tier_archive_sent_bytes", "bytes sent to an archive", traffic.sent_bytes),
+        ("tier_archive_received_bytes", "bytes received from an archive", traffic.received_bytes),
+    ]
 }

@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +20,9 @@ use parking_lot::Mutex;
 
 use super::call_threads::CallThreads;
 use super::unavailable::unavailable_error;
-use super::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
+use super::{
+    Archive, Container, ContainerKind, Deletion, Direction, Meter, Proof, Retained, Traffic, Upload,
+};
 use crate::id::Id;
 
 /// Interval at which a waiting caller reads the clock. Tests use a simulated clock, so a timed wait
@@ -245,12 +248,14 @@ impl Archive for TimeoutArchive {
     fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         let upload = self.call(0, move |archive| archive.begin(container))?;
         let (calls, pending) = (Arc::clone(&self.calls), Vec::new());
-        let is_limited = !self.archive.limits_its_calls();
-        Ok(Box::new(TimedUpload { upload: Some(upload), calls, is_limited, pending, bytes: 0 }))
+        let (is_limited, meter) = (!self.archive.limits_its_calls(), self.archive.meter());
+        let upload = Some(upload);
+        Ok(Box::new(TimedUpload { upload, calls, meter, is_limited, pending, bytes: 0 }))
     }
 
     fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let length = buffer.len();
+        let _timed = Timed::begin(self.archive.meter(), Direction::Receiving, &self.calls.clock);
         let (count, bytes) = self.call(length, move |archive| {
             let mut bytes = vec![0; length];
             Ok((archive.read(container, offset, &mut bytes)?, bytes))
@@ -316,6 +321,22 @@ impl Archive for TimeoutArchive {
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         self.archive.position(container, offset)
     }
+
+    fn meter(&self) -> Option<Arc<Meter>> {
+        self.archive.meter()
+    }
+
+    fn is_located(&self, container: Container) -> bool {
+        self.archive.is_located(container)
+    }
+
+    fn traffic_of_writing(&self, bytes: u64) -> Traffic {
+        self.archive.traffic_of_writing(bytes)
+    }
+
+    fn traffic_of_reading(&self, range: Range<u64>, length: u64, is_located: bool) -> Traffic {
+        self.archive.traffic_of_reading(range, length, is_located)
+    }
 }
 
 /// A container that is being written. Each call takes the upload and returns it on success. After a
@@ -323,6 +344,7 @@ impl Archive for TimeoutArchive {
 struct TimedUpload {
     upload: Option<Box<dyn Upload>>,
     calls: Arc<Calls>,
+    meter: Option<Arc<Meter>>,
     is_limited: bool,
     /// Buffered bytes that no call has written yet.
     pending: Vec<u8>,
@@ -334,6 +356,10 @@ impl TimedUpload {
         self.calls.check()?;
         let ended = || unavailable_error("an earlier call for the container failed or timed out");
         Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
+    }
+
+    fn timed(&self) -> Timed {
+        Timed::begin(self.meter.clone(), Direction::Sending, &self.calls.clock)
     }
 
     fn limit_of(&self, bytes: u64, bytes_a_second: u64) -> Duration {
@@ -353,6 +379,26 @@ impl TimedUpload {
     }
 }
 
+/// A transfer that is timed until this is dropped.
+struct Timed {
+    meter: Option<Arc<Meter>>,
+    direction: Direction,
+    clock: Arc<dyn Clock>,
+}
+
+impl Timed {
+    fn begin(meter: Option<Arc<Meter>>, direction: Direction, clock: &Arc<dyn Clock>) -> Self {
+        meter.iter().for_each(|meter| meter.begin(direction, clock.now_ns()));
+        Self { meter, direction, clock: Arc::clone(clock) }
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        self.meter.iter().for_each(|meter| meter.end(self.direction, self.clock.now_ns()));
+    }
+}
+
 impl Upload for TimedUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.calls.check()?;
@@ -363,6 +409,7 @@ impl Upload for TimedUpload {
         }
         let (mut upload, bytes) = self.take()?;
         let limit = self.limit_of(bytes.len() as u64, CALL_BYTES_A_SECOND);
+        let _timed = self.timed();
         let upload = self.call(limit, move || {
             upload.write(&bytes)?;
             Ok(upload)
@@ -374,6 +421,7 @@ impl Upload for TimedUpload {
     fn finish(mut self: Box<Self>) -> io::Result<Proof> {
         let (mut upload, bytes) = self.take()?;
         let limit = self.limit_of(self.bytes, FINISH_BYTES_A_SECOND);
+        let _timed = self.timed();
         self.call(limit, move || {
             upload.write(&bytes)?;
             upload.finish()

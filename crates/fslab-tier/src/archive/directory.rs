@@ -25,7 +25,10 @@ use rustix::fs::{Advice, fadvise};
 
 use super::description::{ArchiveDescription, Cipher, Encryption, settings_text};
 use super::kind::{ArchiveKindSpec, NewArchive, Purpose};
-use super::{Archive, Container, ContainerKind, Deletion, Key, Proof, Upload, Writer};
+use super::{
+    Archive, Container, ContainerKind, Deletion, Key, Meter, Proof, RequestKind, Traffic, Upload,
+    Writer,
+};
 use crate::atomic_write::{sync_directory_of, write_durably};
 use crate::cleanup::{Cleanup, absent};
 use crate::error::{Error, Result};
@@ -85,6 +88,7 @@ pub struct DirectoryArchive {
     /// For each directory in `files`, whether this process has made the directory's name durable.
     /// The index is the directory's name as a hexadecimal number.
     durable: Arc<Mutex<[bool; 256]>>,
+    meter: Arc<Meter>,
     /// The lease: exclusive for a writer, shared for readers.
     _lease: Option<File>,
 }
@@ -207,7 +211,8 @@ impl DirectoryArchive {
     fn with(root: &Path, description: ArchiveDescription, lease: Option<File>) -> Self {
         let (root, label) = (root.to_owned(), root.display().to_string());
         let (refusal, durable) = (None, Arc::new(Mutex::new([false; 256])));
-        Self { root, label, description, refusal, durable, _lease: lease }
+        let meter = Meter::of(&label);
+        Self { root, label, description, refusal, durable, meter, _lease: lease }
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -372,12 +377,14 @@ impl Archive for DirectoryArchive {
         self.check_writable()?;
         let name = container.to_string();
         let file = ConfinedDir::at(&self.root)?.directory(INCOMING)?.create(&name)?;
+        self.meter.count(Traffic::of(RequestKind::Put));
         let (root, durable) = (self.root.clone(), Arc::clone(&self.durable));
-        let is_finished = false;
-        Ok(Box::new(DirectoryUpload { file, root, kind, container, durable, is_finished }))
+        let (is_finished, meter) = (false, Arc::clone(&self.meter));
+        Ok(Box::new(DirectoryUpload { file, root, kind, container, durable, meter, is_finished }))
     }
 
     fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.meter.count(Traffic::of(RequestKind::Get));
         let file = self.open_container(container)?;
         let mut done = 0;
         while done < buffer.len() {
@@ -388,6 +395,7 @@ impl Archive for DirectoryArchive {
                 Err(error) => return Err(error),
             }
         }
+        self.meter.received(done as u64);
         Ok(done)
     }
 
@@ -396,6 +404,7 @@ impl Archive for DirectoryArchive {
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        self.meter.count(Traffic::of(RequestKind::List));
         let (root, top) = (self.place()?, directory_of(kind));
         let place = match (root.directory(top), kind) {
             // Many tools omit empty directories when they copy an archive.
@@ -440,6 +449,10 @@ impl Archive for DirectoryArchive {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
+    fn meter(&self) -> Option<Arc<Meter>> {
+        Some(Arc::clone(&self.meter))
+    }
+
     /// Treats each container as a separate medium, because offsets can be compared only within one
     /// file.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
@@ -448,6 +461,7 @@ impl Archive for DirectoryArchive {
 
     fn delete(&self, container: Container) -> io::Result<Deletion> {
         self.check_writable()?;
+        self.meter.count(Traffic::of(RequestKind::Delete));
         let place = self.place()?.directory(&home_of(container));
         match place.and_then(|place| place.remove(&container.1.to_string())) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.check()?,
@@ -506,6 +520,7 @@ struct DirectoryUpload {
     kind: ContainerKind,
     container: Id,
     durable: Arc<Mutex<[bool; 256]>>,
+    meter: Arc<Meter>,
     is_finished: bool,
 }
 
@@ -536,6 +551,7 @@ impl DirectoryUpload {
 
 impl Upload for DirectoryUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.meter.sent(bytes.len() as u64);
         self.file.write_all(bytes)
     }
 

@@ -13,6 +13,7 @@
 //! another copy can be used.
 
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::sync::Arc;
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -20,7 +21,9 @@ use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 use quick_cache::sync::Cache;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Archive, Container, ContainerKind, Deletion, Key, Proof, Retained, Upload};
+use super::{
+    Archive, Container, ContainerKind, Deletion, Key, Meter, Proof, Retained, Traffic, Upload,
+};
 use crate::id::{Id, Identities};
 use crate::stored::format::{
     CHUNK_BYTES, CHUNK_LOG2, SEAL_MAGIC, SealRecord, TAG_BYTES, VERSION, crc_of,
@@ -60,9 +63,11 @@ impl EncryptedArchive {
     }
 
     fn open(&self, container: Container) -> io::Result<Arc<Opened>> {
-        if let Some(opened) = self.opened.get(&container) {
-            return Ok(opened);
-        }
+        // Concurrent readers of a container share one attempt, which saves requests.
+        self.opened.get_or_insert_with(&container, || self.open_anew(container))
+    }
+
+    fn open_anew(&self, container: Container) -> io::Result<Arc<Opened>> {
         let length = plain_length(self.inner.length(container)?)?;
         let mut head = [0; HEAD_BYTES as usize];
         if self.inner.read(container, 0, &mut head)? != head.len() {
@@ -71,10 +76,7 @@ impl EncryptedArchive {
         let head = SealRecord::read_from_bytes(&head).ok().filter(is_head);
         let head =
             head.ok_or_else(|| wrong("the head of an encrypted container is missing or damaged"))?;
-        let opened = Opened { cipher: self.cipher(container, &head.salt), length };
-        let opened = Arc::new(opened);
-        self.opened.insert(container, Arc::clone(&opened));
-        Ok(opened)
+        Ok(Arc::new(Opened { cipher: self.cipher(container, &head.salt), length }))
     }
 
     fn read_opened(
@@ -266,6 +268,31 @@ impl Archive for EncryptedArchive {
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let chunk = offset / CHUNK_BYTES;
         self.inner.position(container, HEAD_BYTES + chunk * SEALED_BYTES + offset % CHUNK_BYTES)
+    }
+
+    fn meter(&self) -> Option<Arc<Meter>> {
+        self.inner.meter()
+    }
+
+    fn is_located(&self, container: Container) -> bool {
+        self.opened.contains_key(&container)
+    }
+
+    fn traffic_of_writing(&self, bytes: u64) -> Traffic {
+        self.inner.traffic_of_writing(sealed_length(bytes))
+    }
+
+    /// Whole chunks are read. If the container is not located, its head is read first.
+    fn traffic_of_reading(&self, range: Range<u64>, length: u64, is_located: bool) -> Traffic {
+        let sealed = sealed_length(length);
+        let head = match is_located {
+            true => Traffic::default(),
+            false => self.inner.traffic_of_reading(0..HEAD_BYTES, sealed, false),
+        };
+        let end = range.end.min(length).saturating_sub(1) / CHUNK_BYTES + 1;
+        let start = HEAD_BYTES + range.start / CHUNK_BYTES * SEALED_BYTES;
+        let chunks = start..(HEAD_BYTES + end * SEALED_BYTES).min(sealed);
+        head + self.inner.traffic_of_reading(chunks, sealed, true)
     }
 }
 

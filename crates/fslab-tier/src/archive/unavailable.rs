@@ -8,6 +8,7 @@
 //! itself is checked first.
 
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use fslab_vfs::{Clock, Errno};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
+use super::{Archive, Container, ContainerKind, Deletion, Meter, Proof, Retained, Traffic, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -44,6 +45,8 @@ struct Shared {
     /// Signalled when an attempt has ended.
     looked: Condvar,
     came_back: AtomicBool,
+    /// The meter of the archive when it was last available.
+    meter: Mutex<Option<Arc<Meter>>>,
 }
 
 struct Connection {
@@ -78,7 +81,8 @@ impl ReconnectingArchive {
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
         let place = Mutex::new(Connection { state, is_looked_for: false });
         let (looked, came_back) = (Condvar::new(), AtomicBool::new(false));
-        let shared = Shared { id, label, open, clock, place, looked, came_back };
+        let meter = Mutex::default();
+        let shared = Shared { id, label, open, clock, place, looked, came_back, meter };
         (Self { shared: Arc::new(shared) }, problem)
     }
 
@@ -310,6 +314,32 @@ impl Archive for ReconnectingArchive {
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         self.shared.present().map_or((0, offset), |archive| archive.position(container, offset))
+    }
+
+    fn meter(&self) -> Option<Arc<Meter>> {
+        let mut meter = self.shared.meter.lock();
+        if let Ok(archive) = self.shared.present() {
+            *meter = archive.meter();
+        }
+        meter.clone()
+    }
+
+    fn is_located(&self, container: Container) -> bool {
+        self.shared.present().is_ok_and(|archive| archive.is_located(container))
+    }
+
+    fn traffic_of_writing(&self, bytes: u64) -> Traffic {
+        self.shared.present().map_or_else(
+            |_unavailable| Traffic::default(),
+            |archive| archive.traffic_of_writing(bytes),
+        )
+    }
+
+    fn traffic_of_reading(&self, range: Range<u64>, length: u64, is_located: bool) -> Traffic {
+        self.shared.present().map_or_else(
+            |_unavailable| Traffic::default(),
+            |archive| archive.traffic_of_reading(range, length, is_located),
+        )
     }
 }
 

@@ -1,10 +1,12 @@
-//! The state of the catalogue as a whole: whether it is in use or in doubt, its scans and its open
-//! epoch. A missing value means that the event never happened.
+//! The state of the catalogue as a whole: whether it is in use or in doubt, its scans, its open
+//! epoch, and the traffic of the archives. A missing value means that the event never happened.
 
 use redb::ReadableTable;
 
-use super::{Catalogue, FACTS, SCAN};
+use super::{Catalogue, FACTS, SCAN, USAGE};
+use crate::archive::Usage;
 use crate::error::Result;
+use crate::id::Id;
 
 /// The last scan that visited every file and could read every residency.
 const SCANNED: &str = "scanned";
@@ -156,5 +158,38 @@ impl Catalogue {
     /// Errors of the database.
     pub fn scanned(&self) -> Result<u64> {
         Ok(self.fact(SCANNED)?.unwrap_or(0))
+    }
+
+    /// Adds traffic of archives to the recorded traffic.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(crate) fn add_usage(&self, more: &[(Id, Usage)]) -> Result<()> {
+        self.change(|transaction| {
+            let mut table = transaction.open_table(USAGE)?;
+            for (archive, usage) in more {
+                for (counter, more) in (0_u8..).zip(usage.to_numbers()) {
+                    let key = (archive.0, counter);
+                    let before = table.get(key)?.map_or(0, |before| before.value());
+                    table.insert(key, before.saturating_add(more))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the recorded traffic of an archive.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(crate) fn usage(&self, archive: Id) -> Result<Usage> {
+        self.ask(|transaction| {
+            let table = transaction.open_table(USAGE)?;
+            let mut numbers = Usage::default().to_numbers();
+            for (counter, number) in (0_u8..).zip(&mut numbers) {
+                *number = table.get((archive.0, counter))?.map_or(0, |number| number.value());
+            }
+            Ok(Usage::from_numbers(numbers))
+        })
     }
 }

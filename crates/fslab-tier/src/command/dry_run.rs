@@ -1,12 +1,14 @@
 //! Dry runs of commands, for `--dry-run`: no file and no archive is changed. The dry run of a
 //! release opens the copies in archives to check that they exist; other dry runs read no copies.
+//! Most dry runs end with a plan: the requests, bytes and space that the command would need.
 
 use super::inspect::version_event;
 use super::recall::blocks_asked;
 use super::{Command, Execution};
 use crate::catalogue::ObjectState;
+use crate::engine::{ArchivingPlan, CopiesPlan};
 use crate::error::{Error, Result};
-use crate::event::{FileSummary, Residence, go_on, report_done, report_problems, total};
+use crate::event::{Bound, Event, Plan, go_on, report_done, report_problems, total};
 
 impl Execution<'_> {
     /// Reports what a command would do.
@@ -15,10 +17,7 @@ impl Execution<'_> {
     /// [`Error::NoDryRun`] for a command that has none.
     pub(super) fn dry_run(&mut self, command: &Command) -> Result<()> {
         match command {
-            Command::Archive { paths, .. } => {
-                self.tier.check_copy_targets()?;
-                self.would_archive(paths)
-            }
+            Command::Archive { paths, bundled, .. } => self.would_archive(paths, *bundled),
             Command::Recall { paths, range, .. } => self.would_recall(paths, *range),
             Command::Release { paths, keep_bytes } => self.would_release(paths, *keep_bytes),
             Command::Scrub { .. } => self.would_scrub(),
@@ -29,26 +28,35 @@ impl Execution<'_> {
         }
     }
 
-    fn would_archive(&mut self, paths: &[Vec<u8>]) -> Result<()> {
-        let tier = self.tier;
-        self.each_file(paths, &mut |place, tell| {
-            let FileSummary { state, bytes, .. } =
-                tier.file_summary(&place.found.attr, place.path)?;
-            match state {
-                Residence::Resident | Residence::Changed => {
-                    report_done(tell, "would archive", place.path, bytes)
-                }
-                _ => Ok(()),
-            }
-        })
+    /// Reports the end of a dry run.
+    pub(super) fn tell_plan(&mut self, plan: Plan) -> Result<()> {
+        go_on((self.tell)(Event::Plan(plan)))
+    }
+
+    fn would_archive(&mut self, paths: &[Vec<u8>], bundled: Option<u64>) -> Result<()> {
+        self.tier.check_copy_targets()?;
+        let mut plan = ArchivingPlan::begin(self.tier, bundled)?;
+        self.each_file(paths, &mut |place, tell| match plan.file(place)? {
+            true => report_done(tell, "would archive", place.path, place.found.attr.size),
+            false => Ok(()),
+        })?;
+        self.tell_plan(plan.finish()?)
     }
 
     fn would_recall(&mut self, paths: &[Vec<u8>], range: Option<(u64, u64)>) -> Result<()> {
         let (tier, blocks) = (self.tier, blocks_asked(range));
-        self.each_file(paths, &mut |place, tell| match tier.offline_bytes(place, &blocks)? {
-            0 => Ok(()),
-            bytes => report_done(tell, "would recall", place.path, bytes),
-        })
+        let mut planner = tier.planner("recall", Bound::AtMost);
+        self.each_file(paths, &mut |place, tell| {
+            let Some((version, offline, bytes)) = tier.offline_part(place, &blocks)? else {
+                return Ok(());
+            };
+            if !planner.is_new(&place.found.attr) {
+                return Ok(());
+            }
+            planner.recall(&version, &offline, bytes);
+            report_done(tell, "would recall", place.path, bytes)
+        })?;
+        self.tell_plan(planner.finish()?)
     }
 
     /// Counts the recorded copies in available archives.
@@ -56,7 +64,9 @@ impl Execution<'_> {
         let tier = self.tier;
         tier.look_for_archives();
         let (mut versions, mut copies, mut bytes) = (0, 0, 0);
+        let mut plan = CopiesPlan::begin(tier, None);
         tier.catalogue().for_each_in_turn(&mut |row| {
+            plan.row(&row);
             if row.state == ObjectState::Pending {
                 return Ok(());
             }
@@ -66,7 +76,9 @@ impl Execution<'_> {
             bytes += of_this * row.version.size;
             Ok(())
         })?;
-        total(self.tell, &[("versions", versions), ("copies", copies), ("content_bytes", bytes)])
+        let figures = [("versions", versions), ("copies", copies), ("content_bytes", bytes)];
+        total(self.tell, &figures)?;
+        self.tell_plan(plan.finish()?)
     }
 
     /// Counts the copies that a drain would make. A real drain reads the copies and replaces
@@ -76,7 +88,9 @@ impl Execution<'_> {
         let drained = self.retirable(archive)?.id;
         tier.look_for_archives();
         let (mut needed, mut copies, mut bytes, mut without_place) = (0, 0, 0, 0);
+        let mut plan = CopiesPlan::begin(tier, Some(drained));
         tier.catalogue().for_each_in_turn(&mut |row| {
+            plan.row(&row);
             let version = &row.version;
             if row.state == ObjectState::Pending || !version.copies.contains(&drained) {
                 return Ok(());
@@ -101,7 +115,8 @@ impl Execution<'_> {
             ("content_bytes", bytes),
             ("without_another_archive", without_place),
         ];
-        total(self.tell, &figures)
+        total(self.tell, &figures)?;
+        self.tell_plan(plan.finish()?)
     }
 
     /// Reports the versions that an expiry would delete. A real expiry first scans the tree for

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use fslab_vfs::Attr;
+use parking_lot::Mutex;
 
 use super::Execution;
 use crate::engine::{FileUse, RELEASED_BYTES, RELEASED_TOGETHER, Tier, WalkEntry, release_several};
 use crate::error::{Error, Result, shown};
-use crate::event::{EventSink, report_done, report_problem};
+use crate::event::{Bound, EventSink, report_done, report_problem};
 use crate::stored::BLOCK_BYTES;
 
 /// A file that will be released.
@@ -25,9 +26,14 @@ impl Execution<'_> {
     }
 
     pub(super) fn would_release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
+        let planner = Mutex::new(self.tier.planner("release", Bound::AtMost));
         self.release_each(paths, keep_bytes, "would release", |tier, file, kept| {
-            tier.releasable_bytes(file.used.file.ino(), &file.path, kept)
-        })
+            let part = tier.releasable_part(file.used.file.ino(), &file.path, kept)?;
+            let (version, blocks, bytes) = part;
+            planner.lock().release(&version, &blocks, bytes);
+            Ok(bytes)
+        })?;
+        self.tell_plan(planner.into_inner().finish()?)
     }
 
     /// Calls `release` for each file that is not pinned, in parallel for several files. Reports the

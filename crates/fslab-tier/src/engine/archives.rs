@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::archive::{Archive, ArchiveEntry, ArchiveUsage};
+use crate::archive::{Archive, ArchiveEntry, ArchiveUsage, Usage};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::first_answer;
@@ -13,6 +13,7 @@ use crate::id::Id;
 use crate::stored::Version;
 
 mod membership;
+mod usage;
 
 impl Tier {
     /// Returns the attached and available archives. First checks whether unavailable archives are
@@ -97,7 +98,8 @@ impl Tier {
         for id in ids {
             if states.iter().all(|state| state.archive != id) {
                 let (objects, bytes) = held.get(&id).copied().unwrap_or_default();
-                states.push(ArchiveState { objects, bytes, ..self.archive_state(id) });
+                let traffic = self.usage_so_far(id)?;
+                states.push(ArchiveState { objects, bytes, traffic, ..self.archive_state(id) });
             }
         }
         Ok(states)
@@ -125,6 +127,7 @@ impl Tier {
             bytes: 0,
             proof,
             retained,
+            traffic: Usage::default(),
         }
     }
 

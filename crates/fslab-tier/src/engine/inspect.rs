@@ -135,13 +135,14 @@ impl Tier {
         })
     }
 
-    /// Returns the number of offline bytes of a file in a range of blocks. It is 0 for a file with
-    /// a damaged residency, because such a file can't be recalled.
-    pub(crate) fn offline_bytes(
+    /// Returns the offline blocks of a file in a range of blocks, with their bytes and the version
+    /// that contains them. Returns `None` if there are none, or if the file has a damaged
+    /// residency, because such a file can't be recalled.
+    pub(crate) fn offline_part(
         &self,
         place: &WalkEntry<'_>,
         blocks: &Range<u64>,
-    ) -> crate::Result<u64> {
+    ) -> crate::Result<Option<(Version, Runs, u64)>> {
         let attr = &place.found.attr;
         let known = match self.residency_of(attr) {
             Ok(known) => known.filter(|known| self.is_own(known, attr)),
@@ -152,8 +153,10 @@ impl Tier {
                 return Err(Error::Refused { what });
             }
         };
-        let offline = known.map(|known| known.offline).unwrap_or_default();
-        Ok(attr.size - resident(attr.size, &within(offline, blocks)))
+        let Some(known) = known else { return Ok(None) };
+        let offline = within(known.offline, blocks);
+        let bytes = attr.size - resident(attr.size, &offline);
+        Ok((bytes > 0).then_some((known.version, offline, bytes)))
     }
 }
 

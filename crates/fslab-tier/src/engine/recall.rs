@@ -124,6 +124,11 @@ impl Tier {
         reader
     }
 
+    /// Returns whether the reader of a version is cached.
+    pub(super) fn has_reader(&self, archive: &Arc<dyn Archive>, version: &Version) -> bool {
+        self.recalls.readers.has(&(archive.id(), version.object))
+    }
+
     /// Closes the cached readers of an archive.
     pub(super) fn forget_readers(&self, archive: Id) {
         self.recalls.readers.forget_archive(archive);

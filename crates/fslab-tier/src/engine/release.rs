@@ -107,17 +107,23 @@ impl Tier {
         }
     }
 
-    /// Estimates the number of bytes that [`Self::release`] would make offline, without reading the
-    /// file.
+    /// Returns the version and the blocks that [`Self::release`] would make offline, with an
+    /// estimate of their bytes. Does not read the file.
     ///
     /// # Errors
     /// The errors of [`Self::release`]. But a change of the file is not reported if only a
     /// comparison of its bytes with the archived version would find it.
-    pub fn releasable_bytes(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<u64> {
+    pub(crate) fn releasable_part(
+        self: &Arc<Self>,
+        ino: Ino,
+        path: &[u8],
+        kept: u64,
+    ) -> Result<(Version, Runs, u64)> {
         let file_use = self.enter(ino);
         let Releasable { version, blocks, .. } = self.releasable(&file_use.file, path, kept)?;
         let length = |block| version.size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
-        Ok(blocks.iter().flatten().map(length).sum())
+        let bytes = blocks.iter().flatten().map(length).sum();
+        Ok((version, blocks, bytes))
     }
 
     /// Returns the blocks of a file that may be released, without its first `kept` blocks. Also

@@ -62,6 +62,7 @@ impl Tier {
         }
         self.root.leave(&*self.lower)?;
         self.warn_of_busy_archives();
+        self.record_usage();
         settled?;
         if !has_stopped || alone.is_none() {
             tracing::warn!(

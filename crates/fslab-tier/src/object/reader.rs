@@ -26,11 +26,11 @@ use crate::stored::residency::{Location, Version};
 /// Objects up to this size are read by one call, because each call is a round trip to the archive.
 /// When a larger object is opened, this many bytes at its end are read. They usually contain the
 /// hashes of the table's pages, and often the whole table.
-const END_BYTES_MAX: u64 = 64 << 10;
+pub(super) const END_BYTES_MAX: u64 = 64 << 10;
 
 /// Number of bytes that are read at the beginning of an object. They usually contain all of its
 /// attributes.
-const START_BYTES: u64 = 4 << 10;
+pub(super) const START_BYTES: u64 = 4 << 10;
 
 /// An object in an archive.
 pub struct ObjectReader {

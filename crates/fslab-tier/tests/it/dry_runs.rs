@@ -25,10 +25,11 @@ fn recalled(tier: &Arc<Tier>, range: Option<(u64, u64)>, dry_run: bool) -> Vec<u
     let dry = Command::DryRun { of: Box::new(recall.clone()) };
     let events = told(tier, if dry_run { &dry } else { &recall });
     let bytes = |event: &Event| match event {
-        Event::Done { bytes, .. } => *bytes,
+        Event::Done { bytes, .. } => Some(*bytes),
+        Event::Plan(_) if dry_run => None,
         other => panic!("{other:?}"),
     };
-    events.iter().map(bytes).collect()
+    events.iter().filter_map(bytes).collect()
 }
 
 #[test]

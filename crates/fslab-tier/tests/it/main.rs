@@ -42,6 +42,7 @@ mod opening;
 mod ordinary;
 mod outcomes;
 mod parts;
+mod plans;
 mod poison;
 mod policies;
 mod privileges;

@@ -8,6 +8,8 @@ mod access;
 mod as_user;
 pub mod export;
 mod making;
+mod plan;
+mod prices;
 mod query;
 mod show;
 
@@ -23,6 +25,7 @@ use fslab_vfs::{HostFs, HostOptions, Size};
 use crate::exit::Code;
 use crate::runtime;
 use access::Access;
+use prices::Prices;
 
 const HELP: &str = "\
 To end a tier, recall all files, unmount the tree, and restore the mode of its directory:
@@ -73,6 +76,23 @@ impl Dry {
     }
 }
 
+/// The options for a dry run that ends with a plan.
+#[derive(Debug, clap::Args)]
+struct Planned {
+    /// Print the planned changes, requests, bytes and time; change nothing
+    #[arg(short = 'n', long, visible_alias = "plan")]
+    dry_run: bool,
+    /// With -n: print the cost, too, by the prices in this file
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    prices: Option<PathBuf>,
+}
+
+impl Planned {
+    fn of(&self, command: Command) -> Command {
+        Dry { dry_run: self.dry_run }.of(command)
+    }
+}
+
 /// The tree that a command works on.
 #[derive(Debug, clap::Args)]
 struct Tree {
@@ -107,7 +127,7 @@ enum Action {
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         #[command(flatten)]
-        dry: Dry,
+        dry: Planned,
     },
     /// Stop using an archive; refused while it has copies that the other archives lack
     Detach(OneArchive),
@@ -127,7 +147,7 @@ enum Action {
         #[arg(long, value_name = "SIZE", value_parser = parse_bundled)]
         bundle: Option<Size>,
         #[command(flatten)]
-        dry: Dry,
+        dry: Planned,
     },
     /// Free the disk space of archived files
     Release {
@@ -137,7 +157,7 @@ enum Action {
         #[arg(long, value_name = "SIZE", default_value = "0")]
         keep: Size,
         #[command(flatten)]
-        dry: Dry,
+        dry: Planned,
     },
     /// Recall files from the archives, and wait until they are resident
     Recall {
@@ -150,7 +170,7 @@ enum Action {
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         #[command(flatten)]
-        dry: Dry,
+        dry: Planned,
     },
     /// Wait for running recalls of these files; start no recalls
     Wait(Paths),
@@ -240,10 +260,16 @@ enum Action {
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         #[command(flatten)]
-        dry: Dry,
+        dry: Planned,
     },
-    /// Show the archives of a tier, their state and their contents
-    Archives(Tree),
+    /// Show the archives of a tier: state, contents, and the requests and bytes so far
+    Archives {
+        #[command(flatten)]
+        on: Tree,
+        /// Print the cost, too, by the prices in this file
+        #[arg(long, value_name = "FILE")]
+        prices: Option<PathBuf>,
+    },
     /// Delete old versions past their retention time
     Expire {
         #[command(flatten)]
@@ -260,6 +286,7 @@ impl Args {
         // a descriptor.
         runtime::raise_descriptor_limit();
         let detail = show::Detail::of(self.json, self.verbose, self.quiet);
+        let prices = self.action.prices().map(Prices::read).transpose()?;
         let (access, command) = match self.action {
             Action::Init(init) => return init.run(detail),
             Action::Attach(attach) => match attach.of_mounted_tree()? {
@@ -317,10 +344,25 @@ impl Args {
             Action::Scrub { on, rate, dry } => {
                 (on.access()?, dry.of(Command::Scrub { rate: rate.bytes() }))
             }
-            Action::Archives(on) => (on.access()?, Command::Archives),
+            Action::Archives { on, .. } => (on.access()?, Command::Archives),
             Action::Expire { on, dry } => (on.access()?, dry.of(Command::Expire)),
         };
-        show::run(&access, &command, detail)
+        show::run(&access, &command, detail, prices)
+    }
+}
+
+impl Action {
+    /// Returns the file with prices, if one is given.
+    fn prices(&self) -> Option<&Path> {
+        match self {
+            Self::Drain { dry, .. }
+            | Self::Archive { dry, .. }
+            | Self::Release { dry, .. }
+            | Self::Recall { dry, .. }
+            | Self::Scrub { dry, .. } => dry.prices.as_deref(),
+            Self::Archives { prices, .. } => prices.as_deref(),
+            _ => None,
+        }
     }
 }
 

@@ -47,6 +47,7 @@ mod systemd;
 mod tier_answers;
 mod tier_archives;
 mod tier_closed;
+mod tier_costs;
 mod tier_faults;
 mod tier_fsx;
 mod tier_here;

@@ -90,17 +90,25 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     require_mounting!();
     let faulty = Faulty::new();
     let (tiered, archive) = (&faulty.tiered, &faulty.archive);
+    // The kernel lets a process exit during a read, unless two of its threads read the same page.
+    // The objects of two small files share a page, because they are in one bundle.
+    let small = tiered.path("small");
+    tiered.place().mount(&["-l", "tier"]);
+    fs::create_dir(&small).unwrap();
+    ["one", "two"].iter().for_each(|name| fs::write(small.join(name), name).unwrap());
+    tiered.of("archive", "small");
+    tiered.of("release", "small");
+    tiered.umount();
     let hanging = FaultyArchive::over(tiered, "read on /files/** delay 12s");
     let log = tiered.beside("log");
     let option = format!("log={}", log.display());
     tiered.place().mount(&["-l", "tier", "-o", &option]);
-    let file = tiered.path("elsewhere");
-    let mut recall = fslab(&["tier", "recall", file.to_str().unwrap()]);
+    let mut recall = fslab(&["tier", "recall", small.to_str().unwrap()]);
     let mut recall = recall.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let point = tiered.path("");
     let point = point.to_str().unwrap();
     soon("the recall has begun", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
-    // During this second, the call to the archive begins. It hangs for 12 s.
+    // During this second, the calls to the archive begin. They hang for 12 s.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
     let (code, said) = run(&["umount", point]);

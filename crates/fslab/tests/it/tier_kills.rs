@@ -342,10 +342,9 @@ impl Drop for MapWriter {
     }
 }
 
-/// If the disk is too full to recall a file, reading the offline file fails, but its content stays
-/// in the archive.
+/// If the disk is too full to store recalled blocks, the file can be read, but not changed.
 #[test]
-fn recall_onto_a_full_disk_fails_and_loses_no_data() {
+fn offline_file_on_a_full_disk_is_read_and_loses_no_data() {
     require_mounting!();
     let tiered = Tiered::mounted_over(Kind::Ext4);
     let data = noise(9, 8 * MIB);
@@ -355,8 +354,11 @@ fn recall_onto_a_full_disk_fails_and_loses_no_data() {
     let filler = File::create(tiered.beside_tree("filler")).unwrap();
     let full = (0..).find_map(|block| filler.write_all_at(&[1; MIB], block * MIB as u64).err());
     assert_eq!(full.unwrap().kind(), std::io::ErrorKind::StorageFull);
-    let read = fs::read(tiered.path("file")).unwrap_err();
-    assert_eq!(read.kind(), std::io::ErrorKind::StorageFull, "{read}");
+    assert!(fs::read(tiered.path("file")).unwrap() == data);
+    let file = File::options().write(true).open(tiered.path("file")).unwrap();
+    let change = file.write_all_at(b"changed", 7 * MIB as u64 + 10).unwrap_err();
+    assert_eq!(change.kind(), std::io::ErrorKind::StorageFull, "{change}");
+    drop(file);
     filler.set_len(0).unwrap();
     assert!(fs::read(tiered.path("file")).unwrap() == data);
     tiered.umount();

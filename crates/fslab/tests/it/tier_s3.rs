@@ -13,7 +13,7 @@ use fslab_vfs_testing::skip::skip;
 const MIB: usize = 1 << 20;
 
 /// Returns the program with the credentials of a server, and without those of this machine.
-fn with_store(arguments: &[&str], port: u16) -> Command {
+pub fn with_store(arguments: &[&str], port: u16) -> Command {
     let mut command = fslab(arguments);
     without_credentials(&mut command);
     command
@@ -36,7 +36,7 @@ fn without_credentials(command: &mut Command) {
 }
 
 #[track_caller]
-fn done(command: &mut Command) -> String {
+pub fn done(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let errors = String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{command:?}: {status}: {errors}");

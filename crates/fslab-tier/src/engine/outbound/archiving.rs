@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{Attr, FileKind, Ino, Request};
+use fslab_vfs::{Attr, Errno, FileKind, Ino, Request};
 
 use crate::archive::{Archive, ContainerKind, Deletion};
 use crate::catalogue::{ObjectRow, ObjectState};
@@ -27,6 +27,7 @@ use crate::object::writer::{BATCH_BLOCKS, BlockEncoder, Heading, ObjectWriter};
 use crate::rate_limit::{Pace, RateLimit};
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
+use crate::stored::residency::Unreadable;
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
 /// The result of archiving a file.
@@ -136,7 +137,6 @@ impl Tier {
         request: &Request,
     ) -> Result<Option<Job>> {
         let below = || Error::below(path);
-        let not_now = |why| Error::NotNow { path: crate::error::shown(path), why };
         loop {
             let file = &used.file;
             let mut state = self.state(file).map_err(below())?;
@@ -167,15 +167,7 @@ impl Tier {
                 }
             }
             let attr = self.attr_below(file.ino(), None).map_err(below())?;
-            if attr.kind != FileKind::Regular {
-                return Err(not_now("is not a regular file"));
-            }
-            if !self.around.marks.are_believed(&attr) {
-                return Err(Error::Foreign { path: crate::error::shown(path) });
-            }
-            if let Some(why) = too_large(&attr, &offline) {
-                return Err(not_now(why));
-            }
+            self.check_archivable(&attr, &offline, path)?;
             state.is_archiving = true;
             let changes = state.changes;
             drop(state);
@@ -184,6 +176,61 @@ impl Tier {
             let path = path.to_vec();
             return Ok(Some(Job { used, path, changes, attr, identity, before, offline }));
         }
+    }
+
+    /// Fails if a file may not be archived because of its attributes.
+    fn check_archivable(&self, attr: &Attr, offline: &Runs, path: &[u8]) -> Result<()> {
+        let not_now = |why| Err(Error::NotNow { path: crate::error::shown(path), why });
+        if attr.kind != FileKind::Regular {
+            return not_now("is not a regular file");
+        }
+        if !self.around.marks.are_believed(attr) {
+            return Err(Error::Foreign { path: crate::error::shown(path) });
+        }
+        too_large(attr, offline).map_or(Ok(()), not_now)
+    }
+
+    /// Returns the residency of a file, if it has one and [`Self::archive`] would now archive the
+    /// file. Returns `None` if archives contain its present state. Changes nothing.
+    ///
+    /// # Errors
+    /// The errors of [`Self::archive`] that are known before the file is read.
+    pub(in crate::engine) fn would_archive(
+        &self,
+        attr: &Attr,
+        path: &[u8],
+    ) -> Result<Option<Option<Residency>>> {
+        if let Some(file) = self.in_use(attr.ino) {
+            let state = file.lock();
+            if state.writers > 0 {
+                return Err(Error::busy(path, "is open for writing"));
+            }
+            if state.is_archiving {
+                return Err(Error::busy(path, "is being archived already"));
+            }
+        }
+        let below = Error::below(path);
+        let before = match self.residency_of(attr) {
+            Ok(None) => None,
+            Ok(Some(known)) if self.is_own(&known, attr) => {
+                let changed = self.is_changed(&known, attr);
+                let (offline, _edited) = self.offline_below(attr, &known).map_err(below)?;
+                Some(Residency { changed, offline, ..known })
+            }
+            Ok(Some(_)) | Err(Unreadable::Corrupt(_)) => return Err(below(Errno::IO.into())),
+            Err(Unreadable::Below(error)) => return Err(below(error)),
+            Err(unknown @ Unreadable::UnknownObject(_)) => {
+                return Err(Error::Refused {
+                    what: format!("{}: {unknown}", crate::error::shown(path)),
+                });
+            }
+        };
+        if before.as_ref().is_some_and(|before| self.is_archived(before)) {
+            return Ok(None);
+        }
+        let offline = before.as_ref().map(|before| before.offline.clone()).unwrap_or_default();
+        self.check_archivable(attr, &offline, path)?;
+        Ok(Some(before))
     }
 
     /// Returns the first run of offline blocks with data, which were edited in the lower directory.

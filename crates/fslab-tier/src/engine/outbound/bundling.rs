@@ -49,6 +49,58 @@ const BUNDLE_BYTES: usize = 8 << 20;
 /// While a file waits, other callers can't archive or release it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// The rule by which small files are divided into bundles. An archiving run and its plan both use
+/// it.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Filling {
+    /// Number of files that were not read yet, and their bytes.
+    waiting: (usize, usize),
+    /// Number of files that were read, and their bytes.
+    gathered: (usize, usize),
+}
+
+impl Filling {
+    /// Adds a file that is not read yet.
+    pub(in crate::engine) fn wait(&mut self, bytes: u64) {
+        self.waiting = (self.waiting.0 + 1, self.waiting.1 + bytes as usize);
+    }
+
+    /// Returns whether the waiting files must be read now.
+    pub(in crate::engine) fn must_read(&self) -> bool {
+        self.waiting.0 == READ_TOGETHER || self.is_full()
+    }
+
+    /// Begins to read the waiting files.
+    pub(in crate::engine) fn begin_reading(&mut self) {
+        self.waiting = (0, 0);
+    }
+
+    /// Adds a file that was read, with the bytes of its contents and its metadata. Returns whether
+    /// the gathered files must be archived now.
+    pub(in crate::engine) fn gather(&mut self, bytes: usize) -> bool {
+        self.gathered = (self.gathered.0 + 1, self.gathered.1 + bytes);
+        self.gathered.1 >= BUNDLE_BYTES
+    }
+
+    /// Begins a new bundle, after the gathered files were archived.
+    pub(in crate::engine) fn begin_bundle(&mut self) {
+        self.gathered = (0, 0);
+    }
+
+    /// Returns whether the bundle is complete.
+    pub(in crate::engine) fn is_full(&self) -> bool {
+        let [files, bytes] = [self.waiting.0 + self.gathered.0, self.waiting.1 + self.gathered.1];
+        bytes >= BUNDLE_BYTES || files >= MEMBERS_MAX
+    }
+}
+
+/// Returns whether the bundle that is being collected is archived before a file of this size is
+/// archived separately. Copying a large file may take hours, and the gathered files could not be
+/// released meanwhile.
+pub(in crate::engine) fn is_bundle_first(size: u64) -> bool {
+    size >= BUNDLE_BYTES as u64
+}
+
 /// A file in a bundle that is being collected.
 struct Gathered {
     job: Job,
@@ -96,8 +148,13 @@ pub(in crate::engine) struct Contents {
 
 impl Contents {
     fn bundled_bytes(&self) -> usize {
-        self.bytes.len() + self.attributes.bytes()
+        bundled_bytes(self.bytes.len(), &self.attributes)
     }
+}
+
+/// Returns the bytes of a file that count for the size of a bundle.
+pub(in crate::engine) fn bundled_bytes(contents: usize, attributes: &Attributes) -> usize {
+    contents + attributes.bytes()
 }
 
 /// Receives the path and the outcome of each file to be archived.
@@ -114,8 +171,7 @@ pub struct Archiver<'a> {
     gathered: Vec<Gathered>,
     /// The inodes and names of the waiting and the gathered files.
     names: Names,
-    /// Total bytes of the waiting and the gathered files.
-    bytes: usize,
+    filling: Filling,
     /// Time at which the first of them was added, in nanoseconds of the engine's clock.
     since_ns: u64,
 }
@@ -133,8 +189,8 @@ impl Tier {
         let bundled = bundled.unwrap_or(self.settings.bundled);
         let (waiting, gathered, names) = (Vec::new(), Vec::new(), Names::new());
         let pace = self.pace(request, limit);
-        let (bytes, since_ns) = (0, 0);
-        Archiver { tier: self, pace, bundled, waiting, gathered, names, bytes, since_ns }
+        let (filling, since_ns) = (Filling::default(), 0);
+        Archiver { tier: self, pace, bundled, waiting, gathered, names, filling, since_ns }
     }
 }
 
@@ -154,9 +210,7 @@ impl Archiver<'_> {
             return Ok(());
         }
         if self.bundled == 0 || size > self.bundled {
-            if size >= BUNDLE_BYTES as u64 {
-                // The gathered files are archived first, because copying this large file may take
-                // hours. The gathered files could not be released meanwhile.
+            if is_bundle_first(size) {
                 self.finish(told)?;
             }
             let archived = self.tier.archive_within(ino, path, self.pace);
@@ -175,15 +229,12 @@ impl Archiver<'_> {
             self.since_ns = self.tier.around.clock.now_ns();
         }
         self.names.insert(ino, Vec::new());
-        self.bytes += job.attr.size as usize;
+        self.filling.wait(job.attr.size);
         self.waiting.push(job);
-        if self.waiting.len() == READ_TOGETHER {
+        if self.filling.must_read() {
             self.read_waiting(told)?;
         }
-        if self.is_full() {
-            self.read_waiting(told)?;
-        }
-        if self.is_full() { self.archive_gathered(told) } else { Ok(()) }
+        if self.filling.is_full() { self.archive_gathered(told) } else { Ok(()) }
     }
 
     /// Archives the submitted files if the first of them has waited for a minute. Callers that are
@@ -199,24 +250,20 @@ impl Archiver<'_> {
         if Duration::from_nanos(waited_ns) < WAIT_MAX { Ok(()) } else { self.finish(told) }
     }
 
-    fn is_full(&self) -> bool {
-        self.bytes >= BUNDLE_BYTES || self.names.len() == MEMBERS_MAX
-    }
-
     /// Reads the waiting files into the bundle, which is archived when it is full. Reports the
     /// errors of files that are not added.
     fn read_waiting(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         let mut waiting = std::mem::take(&mut self.waiting);
         let threads = if waiting.len() < SHARED_MIN { 1 } else { READERS };
         let contents = each_by(threads, &mut waiting, |job| self.read(job));
-        self.bytes = self.gathered.iter().map(|gathered| gathered.contents.bundled_bytes()).sum();
+        self.filling.begin_reading();
         let mut done = Ok(());
         for (job, contents) in waiting.into_iter().zip(contents) {
             match contents {
                 Ok(contents) => {
-                    self.bytes += contents.bundled_bytes();
+                    let is_complete = self.filling.gather(contents.bundled_bytes());
                     self.gathered.push(Gathered { job, contents });
-                    if self.bytes >= BUNDLE_BYTES {
+                    if is_complete {
                         match self.archive_gathered(told) {
                             Err(error @ crate::Error::Interrupted) => return Err(error),
                             archived => done = done.and(archived),
@@ -268,7 +315,7 @@ impl Archiver<'_> {
         let gathered = std::mem::take(&mut self.gathered);
         let inos = gathered.iter().map(|gathered| gathered.job.file().ino());
         let names = inos.filter_map(|ino| self.names.remove_entry(&ino)).collect();
-        self.bytes = 0;
+        self.filling.begin_bundle();
         // Restarts the waiting time, because the remaining files were submitted later.
         self.since_ns = self.tier.around.clock.now_ns();
         if gathered.is_empty() {

@@ -102,7 +102,10 @@ impl Tier {
         begun.archives.iter().all(|archive| self.usage_of(*archive).is_active()).then_some(begun)
     }
 
-    fn copy_targets(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
+    pub(in crate::engine) fn copy_targets(
+        &self,
+        failed: &HashSet<Id>,
+    ) -> Result<Vec<Arc<dyn Archive>>> {
         self.check_copy_targets()?;
         let (mut archives, wanted) = (self.active_archives(), self.settings.copies);
         if archives.len() < wanted {

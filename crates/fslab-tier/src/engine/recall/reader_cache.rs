@@ -53,12 +53,13 @@ impl ReaderCache {
         version: &Version,
     ) -> Result<Arc<ObjectReader>> {
         let key = (archive.id(), version.object);
-        if let Some(known) = self.0.get(&key) {
-            return Ok(known);
-        }
-        let opened = Arc::new(ObjectReader::open(archive, version)?);
-        self.0.insert(key, Arc::clone(&opened));
-        Ok(opened)
+        // Threads that need the same reader share one attempt, which saves requests.
+        self.0.get_or_insert_with(&key, || ObjectReader::open(archive, version).map(Arc::new))
+    }
+
+    /// Returns whether a reader is cached.
+    pub(in crate::engine) fn has(&self, key: &Key) -> bool {
+        self.0.contains_key(key)
     }
 
     /// Removes the readers of an archive.

@@ -554,7 +554,13 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier recall",
-        examples: &[example("fslab tier recall ~/photos/2024", "Recall a directory")],
+        examples: &[
+            example("fslab tier recall ~/photos/2024", "Recall a directory"),
+            example(
+                "fslab tier recall --plan --prices prices.toml ~/photos",
+                "Print the requests, bytes, time and cost of recalling all files",
+            ),
+        ],
     },
     Examples {
         command: "tier wait",

@@ -48,7 +48,12 @@ pub fn render(mount_point: &str, layers: &[Report]) -> String {
                 text.push_str(&head(&name, kind, &measure.help));
             }
             let labels = labels(mount_point, layer);
-            text.push_str(&format!("{name}{{{labels}}} {}\n", measure.value));
+            let own = measure
+                .labels
+                .iter()
+                .map(|(label, value)| format!(",{}=\"{}\"", metric_name(label), escaped(value)));
+            let own: String = own.collect();
+            text.push_str(&format!("{name}{{{labels}{own}}} {}\n", measure.value));
         }
     }
     text

@@ -34,7 +34,9 @@ fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
     let width = longest.unwrap_or_default().max(16);
     for measure in &layer.measures {
         let (name, help) = (plain(&measure.name), plain(&measure.help));
-        writeln!(text, "  {name:width$} {:>16}  {help}", measure.value)?;
+        let labels = measure.labels.iter().map(|(_, value)| format!(" {}", plain(value)));
+        let labels: String = labels.collect();
+        writeln!(text, "  {name:width$} {:>16}  {help}{labels}", measure.value)?;
     }
     for note in &layer.notes {
         writeln!(text, "  note: {}", plain(note))?;

@@ -28,7 +28,10 @@ fn since(before: &[Report], later: &Report) -> Report {
         (counted.count > 0 || counted.in_flight > 0).then_some(counted)
     });
     let measures = later.measures.iter().map(|measure| {
-        let first = earlier.measures.iter().find(|one| one.name == measure.name);
+        let first = earlier
+            .measures
+            .iter()
+            .find(|one| (&one.name, &one.labels) == (&measure.name, &measure.labels));
         let first = first.filter(|first| first.value <= measure.value);
         let counted = first.filter(|_| measure.rising).map_or(0, |first| first.value);
         Measure { value: measure.value.saturating_sub(counted), ..measure.clone() }

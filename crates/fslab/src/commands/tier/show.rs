@@ -5,9 +5,14 @@ use std::path::Path;
 
 use anyhow::Result;
 use fslab_tier::archive::{ArchiveUsage, Proof, Retained};
-use fslab_tier::command::{ArchiveState, Command, Event, FileSummary, Residence, WaitingProgram};
+use fslab_tier::command::{
+    ArchiveState, Command, Event, FileSummary, Plan, Residence, WaitingProgram,
+};
+use serde::Serialize;
 
 use super::access::Access;
+use super::plan::{plan_lines, traffic_lines};
+use super::prices::{Cost, Prices};
 use crate::exit::Code;
 use crate::output::{self, harmless};
 use crate::progress::Progress;
@@ -51,8 +56,13 @@ impl Detail {
 const RELEASED: &str = "released";
 
 /// Runs a command and shows its events.
-pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
-    let mut shown = Shown::new(detail, command);
+pub fn run(
+    access: &Access,
+    command: &Command,
+    detail: Detail,
+    prices: Option<Prices>,
+) -> Result<()> {
+    let mut shown = Shown { prices, ..Shown::new(detail, command) };
     if matches!(command, Command::Archives) && detail.is_text() {
         say!(
             "{}",
@@ -96,8 +106,22 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
     }
 }
 
+/// An event with its cost, as JSON.
+#[derive(Serialize)]
+struct Priced<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<Cost>,
+}
+
 struct Shown {
     detail: Detail,
+    prices: Option<Prices>,
+    /// The plan, which is printed after the sums.
+    plan: Option<Plan>,
+    /// The archives whose traffic is printed at the end; `None` for commands that do not print it.
+    archives: Option<Vec<ArchiveState>>,
     progress: Progress,
     /// Number of events, without counting a final event that reports no error.
     told: u64,
@@ -118,6 +142,9 @@ impl Shown {
         let (progress, versions) = (Progress::new("done", is_quiet), Vec::new());
         Self {
             detail,
+            prices: None,
+            plan: None,
+            archives: matches!(command, Command::Archives).then(Vec::new),
             progress,
             told: 0,
             problems: 0,
@@ -141,13 +168,18 @@ impl Shown {
             Event::End { .. } => {
                 self.show_versions();
                 self.show_sums();
+                self.show_traffic();
             }
+            Event::Plan(plan) if self.detail != Detail::Json => self.plan = Some(plan),
             Event::Done { ref path, bytes, .. } if self.detail == Detail::Sums => {
                 self.progress.add(Path::new(path), bytes);
             }
             event => {
                 self.show_versions();
                 self.write(&event);
+                if let Event::Archive(state) = event {
+                    self.archives.iter_mut().for_each(|archives| archives.push(state.clone()));
+                }
             }
         }
         !output::has_failed()
@@ -168,12 +200,15 @@ impl Shown {
             }
             _ => {}
         }
-        self.told += u64::from(!matches!(&event, Event::End { error: None, .. }));
+        let is_counted = !matches!(&event, Event::Plan(_) | Event::End { error: None, .. });
+        self.told += u64::from(is_counted);
     }
 
     fn write(&self, event: &Event) {
         let line = match self.detail {
-            Detail::Json => serde_json::to_string(event).ok(),
+            Detail::Json => {
+                serde_json::to_string(&Priced { event, cost: self.cost_of(event) }).ok()
+            }
             _ => as_line(event).map(|line| harmless(&line).into_owned()),
         };
         let Some(line) = line else { return };
@@ -192,6 +227,26 @@ impl Shown {
         for (what, (files, bytes)) in self.done.iter().filter(|_| self.detail.is_text()) {
             let files = units::counted(*files, "file");
             self.progress.print(|| say!("{what} {files}, {}", units::bytes(*bytes)));
+        }
+    }
+
+    /// Prints the plan of a dry run, unless it plans nothing, and the traffic of archives.
+    fn show_traffic(&self) {
+        let prices = self.prices.as_ref();
+        let plan = self.plan.as_ref().filter(|plan| plan.files > 0);
+        let mut lines = plan.map(|plan| plan_lines(plan, prices)).unwrap_or_default();
+        lines.extend(traffic_lines(self.archives.as_deref().unwrap_or_default(), prices));
+        for line in lines.iter().filter(|_| self.detail.is_text()) {
+            self.progress.print(|| say!("{}", harmless(line)));
+        }
+    }
+
+    fn cost_of(&self, event: &Event) -> Option<Cost> {
+        let prices = self.prices.as_ref()?;
+        match event {
+            Event::Plan(plan) => Some(prices.of_plan(plan)),
+            Event::Archive(state) => Some(prices.of_archive(state)),
+            _ => None,
         }
     }
 
@@ -286,7 +341,7 @@ fn as_line(event: &Event) -> Option<String> {
         Event::Progress { figures } => format!("so far: {}", figures_line(figures)),
         Event::Total { figures } => figures_line(figures),
         // `fslab tier export` writes these events to a data set.
-        Event::Exported(_) | Event::End { .. } => return None,
+        Event::Plan(_) | Event::Exported(_) | Event::End { .. } => return None,
     })
 }
 

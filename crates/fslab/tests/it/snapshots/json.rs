@@ -28,6 +28,10 @@ const fn shape(
     Shape { words, about, maps }
 }
 
+const PRICES: &str = "currency = 'EUR'\n[[price]]\narchive = 'dir'\nput_per_1000 = 0\n\
+    get_per_1000 = 0\nlist_per_1000 = 0\ndelete_per_1000 = 0\nstored_per_gib_month = 0.01\n\
+    received_per_gib = 0\n";
+
 const SHAPES: &[Shape] = &[
     shape(
         &["status", "--json", "mnt"],
@@ -136,7 +140,19 @@ const SHAPES: &[Shape] = &[
     shape(&["tier", "--json", "scrub", "photos"], "Figures of a scrub.", &[]),
     shape(&["tier", "--json", "pin", "photos/one"], "Pinned files.", &[]),
     shape(&["tier", "--json", "expire", "-n", "photos"], "Versions that would be deleted.", &[]),
-    shape(&["tier", "--json", "release", "-n", "photos"], "Files that would be released.", &[]),
+    shape(
+        &["tier", "--json", "release", "-n", "photos"],
+        "Files that would be released, then the plan. `archive`, `recall`, `scrub` and `drain`\n\
+         also end with a plan. `bound` is `at-most` or `at-least`: the requests and bytes are\n\
+         upper or lower bounds. `estimated_seconds` is null if no transfer was measured yet.",
+        &[],
+    ),
+    shape(
+        &["tier", "--json", "release", "-n", "--prices", "prices.toml", "photos"],
+        "The same with the cost, in the currency of the file. `unpriced` has the identities of\n\
+         archives without a price.",
+        &[],
+    ),
     shape(
         &["probe", "--json", "--only", "block-size,inline-data", "."],
         "Attributes with their evidence. An `answer` is null or an object of `kind` (`bytes`,\n\
@@ -268,6 +284,7 @@ fn prepare(at: &Path) {
     works(&["age", "snapshot", "photos", "two.parquet"]);
     works(&["tier", "init", "-q", "--archive", "archive", "--home", "photos.tier", "photos"]);
     fs::write(at.join("plan.toml"), PLAN).unwrap();
+    fs::write(at.join("prices.toml"), PRICES).unwrap();
     works(&["campaign", "new", "plan.toml", "campaign"]);
     // Run half of the blocks, so that `campaign status` also shows missing blocks.
     let share = ["--share", "1/2", "--work-dir", ".", "--lock", "host.lock"];

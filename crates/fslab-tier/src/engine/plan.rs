@@ -1,0 +1,190 @@
+//! Plans: what a command would cause in archives, computed by the rules of the commands and without
+//! a request.
+//!
+//! The commands themselves decide which files they process. Here, each such file is converted to
+//! calls of archives, and each archive converts these calls to requests and bytes. The requests and
+//! bytes are upper bounds, because data is compressed before it is sent. For a scrub and a drain
+//! they are lower bounds, because repairs are not known in advance. Not included are the requests
+//! that open and close an archive and those that renew its lease at intervals.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{Attr, FileSystem, Ino};
+
+use crate::archive::{Archive, ContainerKind, Traffic};
+use crate::engine::Tier;
+use crate::error::Result;
+use crate::event::{Bound, Plan, PlannedTraffic};
+use crate::id::Id;
+use crate::lower::own_request;
+use crate::object::shape::Shape;
+use crate::runs::Runs;
+use crate::stored::format::{BUNDLE_BYTES_MAX, blocks_of};
+use crate::stored::{BLOCK_BYTES, Location, Version};
+
+mod archiving;
+mod scrubbing;
+
+pub(crate) use archiving::ArchivingPlan;
+pub(crate) use scrubbing::CopiesPlan;
+
+/// Maximum number of containers that a plan remembers as located. Archives remember more, so that
+/// the planned requests are an upper bound.
+const LOCATED_MAX: usize = 128;
+
+/// A plan that is being computed.
+pub(crate) struct Planner<'a> {
+    tier: &'a Arc<Tier>,
+    plan: Plan,
+    /// The containers that the archives will have located, because the plan reads them earlier.
+    located: HashSet<(Id, Id)>,
+    /// The archive and the container whose cached data will be dropped before the next read.
+    forgotten: Option<(Id, Id)>,
+    /// The files with several names that were planned.
+    met: HashSet<Ino>,
+}
+
+impl Tier {
+    /// Begins the plan of a command.
+    pub(crate) fn planner(self: &Arc<Self>, command: &str, bound: Bound) -> Planner<'_> {
+        let stat = self.lower.statfs(&own_request(), Ino::ROOT).ok();
+        let free = stat.map(|stat| stat.blocks_available.saturating_mul(stat.fragment_size.into()));
+        let plan = Plan {
+            command: command.to_owned(),
+            bound,
+            files: 0,
+            bytes: 0,
+            needed_bytes: 0,
+            freed_bytes: 0,
+            free_bytes: free,
+            estimated_seconds: None,
+            archives: Vec::new(),
+        };
+        let (located, met) = (HashSet::new(), HashSet::new());
+        Planner { tier: self, plan, located, forgotten: None, met }
+    }
+}
+
+impl Planner<'_> {
+    /// Returns whether a file was not planned before under another of its names.
+    pub(crate) fn is_new(&mut self, attr: &Attr) -> bool {
+        attr.links < 2 || self.met.insert(attr.ino)
+    }
+
+    /// Adds a file that will be recalled. `offline` are the blocks to recall, with `bytes` bytes.
+    pub(crate) fn recall(&mut self, version: &Version, offline: &Runs, bytes: u64) {
+        self.plan.files += 1;
+        self.plan.bytes += bytes;
+        self.plan.needed_bytes += bytes;
+        self.read_blocks(version, offline);
+    }
+
+    /// Adds a file that will be released. `blocks` are the blocks to release, with `bytes` bytes.
+    /// Its copies are opened even if it has none.
+    pub(crate) fn release(&mut self, version: &Version, blocks: &Runs, bytes: u64) {
+        self.plan.files += u64::from(bytes > 0);
+        self.plan.bytes += bytes;
+        self.plan.freed_bytes += bytes;
+        let shape = Shape::of_archived(version.location.length, version.size);
+        for (number, archive) in self.tier.writable_holders(version).into_iter().enumerate() {
+            // The head and the table are read from the archive itself, not from a cache.
+            self.forget(&archive, version.location.container);
+            let tables = shape.page_reads(blocks.iter().flatten());
+            // Only the first copy's table is read.
+            let tables = tables.filter(|_| number == 0);
+            let reads = shape.opening_reads().into_iter().chain(tables);
+            self.read(&archive, version.location, reads);
+        }
+    }
+
+    /// Adds the reads that fetch blocks of a version from the first archive that may have it.
+    fn read_blocks(&mut self, version: &Version, blocks: &Runs) {
+        let Some(archive) = self.tier.may_hold(version).into_iter().next() else { return };
+        let shape = Shape::of_archived(version.location.length, version.size);
+        let is_open = self.tier.has_reader(&archive, version);
+        let end = blocks_of(version.size);
+        let numbers = || blocks.iter().flatten().take_while(move |block| *block < end);
+        let opening = shape.opening_reads().into_iter().filter(|_| !is_open);
+        let reads = opening.chain(shape.page_reads(numbers())).chain(shape.block_reads(numbers()));
+        self.read(&archive, version.location, reads);
+    }
+
+    /// Adds reads of an object.
+    fn read(
+        &mut self,
+        archive: &Arc<dyn Archive>,
+        object: Location,
+        reads: impl Iterator<Item = Range<u64>>,
+    ) {
+        // An object at offset 0 is alone in its container. The length of a bundle is unknown.
+        let length = if object.offset == 0 { object.length } else { BUNDLE_BYTES_MAX };
+        let mut traffic = Traffic::default();
+        for read in reads {
+            let range = object.offset + read.start..object.offset + read.end;
+            let is_located = self.locate(archive, object.container);
+            traffic += archive.traffic_of_reading(range, length, is_located);
+        }
+        self.add(archive, traffic, 0);
+    }
+
+    /// Notes that a container's cached data will be dropped.
+    fn forget(&mut self, archive: &Arc<dyn Archive>, container: Id) {
+        self.located.remove(&(archive.id(), container));
+        self.forgotten = Some((archive.id(), container));
+    }
+
+    /// Returns whether a container is located, and notes that it is from now on.
+    fn locate(&mut self, archive: &Arc<dyn Archive>, container: Id) -> bool {
+        let key = (archive.id(), container);
+        let is_forgotten = self.forgotten.take_if(|forgotten| *forgotten == key).is_some();
+        if !is_forgotten && archive.is_located((ContainerKind::Files, container)) {
+            return true;
+        }
+        if self.located.len() >= LOCATED_MAX {
+            self.located.clear();
+        }
+        !self.located.insert(key)
+    }
+
+    fn add(&mut self, archive: &Arc<dyn Archive>, traffic: Traffic, stored_bytes: u64) {
+        let id = archive.id();
+        let known = self.plan.archives.iter().position(|known| known.archive == id);
+        let known = known.unwrap_or_else(|| {
+            let address = self.tier.archive_state(id).address;
+            self.plan.archives.push(PlannedTraffic {
+                archive: id,
+                address,
+                traffic: Traffic::default(),
+                stored_bytes: 0,
+                free_bytes: archive.free_bytes(),
+                estimated_seconds: None,
+            });
+            self.plan.archives.len() - 1
+        });
+        self.plan.archives[known].traffic += traffic;
+        self.plan.archives[known].stored_bytes += stored_bytes;
+    }
+
+    /// Returns the complete plan, with the estimated duration.
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub(crate) fn finish(mut self) -> Result<Plan> {
+        for planned in &mut self.plan.archives {
+            let usage = self.tier.usage_so_far(planned.archive)?;
+            planned.estimated_seconds = usage.seconds_of(&planned.traffic);
+        }
+        let seconds = self.plan.archives.iter().map(|planned| planned.estimated_seconds);
+        self.plan.estimated_seconds = seconds.sum();
+        Ok(self.plan)
+    }
+}
+
+/// Returns the ranges in which a whole container of this length is read, in pieces.
+fn pieces(length: u64) -> impl Iterator<Item = Range<u64>> {
+    let piece = BLOCK_BYTES;
+    (0..length.div_ceil(piece))
+        .map(move |number| number * piece..((number + 1) * piece).min(length))
+}
