@@ -98,6 +98,9 @@ pub struct Bucket {
     prefix: String,
     /// Whether checksums are sent. Some stores refuse requests with a checksum.
     has_checksums: AtomicBool,
+    /// Whether parts get checksums too. Some stores verify only whole objects, and refuse parts
+    /// with a checksum.
+    parts_have_checksums: AtomicBool,
 }
 
 impl fmt::Display for Bucket {
@@ -109,12 +112,20 @@ impl fmt::Display for Bucket {
 impl Bucket {
     /// Creates a view of the objects under a prefix without a slash at the end.
     pub fn new(transport: Arc<Transport>, bucket: String, prefix: String) -> Self {
-        Self { transport, bucket, prefix, has_checksums: AtomicBool::new(true) }
+        let [has_checksums, parts_have_checksums] = [true; 2].map(AtomicBool::new);
+        Self { transport, bucket, prefix, has_checksums, parts_have_checksums }
     }
 
     /// Stops sending checksums, because the store refuses them.
     pub fn omit_checksums(&self) {
         self.has_checksums.store(false, Ordering::Relaxed);
+        self.send_part_checksums(false);
+    }
+
+    /// Begins or stops sending checksums of parts. They are never sent without those of objects.
+    pub fn send_part_checksums(&self, are_sent: bool) {
+        let are_sent = are_sent && self.has_checksums.load(Ordering::Relaxed);
+        self.parts_have_checksums.store(are_sent, Ordering::Relaxed);
     }
 
     /// Returns the hashes for a request with a body.
@@ -431,7 +442,7 @@ impl Bucket {
     pub fn begin_parts(&self, key: &str) -> Result<String> {
         let mut call = self.call(Counter::Put, Method::POST, key);
         call.query.push(("uploads", String::new()));
-        if self.has_checksums.load(Ordering::Relaxed) {
+        if self.parts_have_checksums.load(Ordering::Relaxed) {
             let algorithm = HeaderName::from_static("x-amz-checksum-algorithm");
             call.headers.push((algorithm, HeaderValue::from_static("SHA256")));
         }
@@ -470,7 +481,10 @@ impl Bucket {
         let mut call = self.call(Counter::Put, Method::PUT, key);
         call.query.push(("partNumber", number.to_string()));
         call.query.push(("uploadId", upload.to_owned()));
-        let hashes = self.hashes(&body, claim);
+        let mut hashes = self.hashes(&body, claim);
+        if !self.parts_have_checksums.load(Ordering::Relaxed) {
+            hashes.checksum = None;
+        }
         let pending = self.transport.begin(Call { body, hashes: Some(hashes), ..call })?;
         Ok(Sending { number, checksum: hashes.to_compare(), pending })
     }

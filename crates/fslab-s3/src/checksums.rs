@@ -24,10 +24,14 @@ const OTHER: Bytes = Bytes::from_static(b"other content");
 /// not a proof.
 pub fn probe_checksums(bucket: &Bucket) -> Result<Proof> {
     let key = format!("{PROBES}{:016x}", random());
+    bucket.send_part_checksums(true);
     let verified = verifies_objects(bucket, &key)
         .and_then(|verifies| Ok(verifies && verifies_parts(bucket, &key)?));
     if let Err(failure) = bucket.delete(&key) {
         tracing::debug!("can't delete {key}: {failure}");
+    }
+    if !matches!(verified, Ok(true)) {
+        bucket.send_part_checksums(false);
     }
     match verified {
         Ok(true) => Ok(Proof::Checksum),

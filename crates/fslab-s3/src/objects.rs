@@ -229,10 +229,15 @@ impl Objects {
         if !refused.is_empty() {
             self.lease()?.fence()?;
         }
+        let mut problem = None;
         for key in refused {
-            self.delete_one(&key, None)?;
+            match self.delete_one(&key, None) {
+                Err(error) if problem.is_none() => problem = Some(error),
+                _ => {}
+            }
         }
-        self.retention.count_all(&self.bucket).map_err(Failure::into_io)
+        self.retention.count_all(&self.bucket).map_err(Failure::into_io)?;
+        problem.map_or(Ok(()), Err)
     }
 
     /// Deletes objects, if this process is still the writer.

@@ -277,6 +277,15 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
+    /// Returns whether an archive answered that it does not have an object.
+    pub(crate) fn is_lack(&self) -> bool {
+        match self {
+            Self::Archive { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            Self::TooFewCopies { found, .. } => *found == 0,
+            _ => false,
+        }
+    }
+
     /// Returns whether the error means that an archive was unavailable. Such an error shows nothing
     /// about the contents of the archive.
     pub(crate) fn is_unavailable(&self) -> bool {

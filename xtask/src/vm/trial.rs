@@ -214,7 +214,7 @@ impl<'a> Trial<'a> {
             let is_enough = |stack: &&str| {
                 PROGRAMS.iter().all(|program| count(stack, program) >= ACKNOWLEDGED_MIN)
             };
-            if STACKS.iter().all(|stack| is_enough(&stack)) {
+            if STACKS.iter().all(is_enough) {
                 return Ok(());
             }
             ensure!(!process::interrupted(), "interrupted");

@@ -30,6 +30,8 @@ pub struct Hashing {
     pub reports_joined: bool,
     /// Whether it refuses every request with a checksum.
     pub refuses_checksums: bool,
+    /// Whether it refuses only parts with a checksum.
+    pub refuses_part_checksums: bool,
     /// Whether it compares the hash in the signature with the body.
     pub verifies_signed: bool,
     /// The error code for a wrong checksum.
@@ -45,6 +47,7 @@ impl Default for Hashing {
             keeps_refused: false,
             reports_joined: true,
             refuses_checksums: false,
+            refuses_part_checksums: false,
             verifies_signed: true,
             code: "BadDigest",
         }
@@ -59,6 +62,7 @@ impl Hashing {
         keeps_refused: false,
         reports_joined: false,
         refuses_checksums: false,
+        refuses_part_checksums: false,
         verifies_signed: false,
         code: "BadDigest",
     };
@@ -399,6 +403,12 @@ impl Objects {
             return refused(404, "NoSuchUpload");
         };
         match (method, number) {
+            ("PUT", Some(_))
+                if hashing.refuses_part_checksums
+                    && request.header(CHECKSUM.as_str()).is_some() =>
+            {
+                refused(501, "NotImplemented")
+            }
             ("PUT", Some(_)) if hashing.verifies_parts && !has_true_checksum(request) => {
                 refused(400, hashing.code)
             }
@@ -408,7 +418,9 @@ impl Objects {
             }
             ("POST", _) => {
                 let mut told = String::new();
-                if hashing.reports_joined && !hashing.refuses_checksums {
+                let body = String::from_utf8_lossy(&request.body);
+                let has_checksums = body.contains("<ChecksumSHA256>");
+                if hashing.reports_joined && !hashing.refuses_checksums && has_checksums {
                     match joined_checksum(parts, request) {
                         Ok(checksum) => {
                             told = format!("<ChecksumSHA256>{checksum}</ChecksumSHA256>");

@@ -200,7 +200,7 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
             (Cause::Unavailable, true)
         }
         (_, "ObjectLocked" | "FileImmutable" | "RetentionPolicyNotMet") => (Cause::Locked, false),
-        (_, "ObjectUnderActiveHold") => (Cause::Locked, false),
+        (_, "ObjectUnderActiveHold" | "ObjectLockedByBucketPolicy") => (Cause::Locked, false),
         (412, _) => (Cause::Condition, false),
         // Two conditional writes collided, and possibly both failed.
         (409, _) => (Cause::Condition, true),

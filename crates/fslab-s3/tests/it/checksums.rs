@@ -37,6 +37,7 @@ fn not_verifying() -> Vec<(&'static str, Hashing)> {
         ("keeps objects that it refuses", Hashing { keeps_refused: true, ..right }),
         ("does not report joined checksums", Hashing { reports_joined: false, ..right }),
         ("refuses checksums", Hashing { refuses_checksums: true, ..right }),
+        ("refuses checksums of parts", Hashing { refuses_part_checksums: true, ..right }),
     ]
 }
 

@@ -57,8 +57,9 @@ fn flips_and_reads(proxy: &Proxy, place: &Place) {
         let mut upload = archive.begin(files(9)).unwrap();
         upload.write(&noise(9, length)).unwrap();
         assert_eq!(upload.finish().unwrap(), Proof::Checksum);
-        let expected = if target == "partNumber" { 4 } else { 2 };
-        assert_eq!(proxy.count("PUT", target) - requests, expected, "one request is repeated");
+        // A busy machine may cause more repetitions.
+        let least = if target == "partNumber" { 4 } else { 2 };
+        assert!(proxy.count("PUT", target) - requests >= least, "{target}: nothing is repeated");
         assert_eq!(proxy.sent_bytes("GET", "/files/"), before, "no byte is read back");
         archive.forget(files(9));
         let mut found = vec![0; length];

@@ -72,6 +72,14 @@ impl Catalogue {
         self.note(&[(IN_DOUBT, 1), (SCANNED, 0)])
     }
 
+    /// Returns whether [`Self::distrust`] was called after the last complete scan.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn is_distrusted(&self) -> Result<bool> {
+        Ok(self.fact(SCANNED)? == Some(0))
+    }
+
     /// Records that the engine has stopped using the catalogue. The caller has made the tree
     /// durable.
     ///

@@ -275,7 +275,9 @@ impl Tier {
                 Ok(Loaded::Tiered(Box::new(known)))
             }
             // A full disk must not prevent reading. The next load tries again.
-            Err(error) if is_full(error.errno()) => Ok(Loaded::Tiered(Box::new(known))),
+            Err(error) if is_full(error.errno()) && !known.recorded.moving => {
+                Ok(Loaded::Tiered(Box::new(known)))
+            }
             repaired => repaired.map(|()| Loaded::Tiered(Box::new(known))),
         }
     }

@@ -194,7 +194,8 @@ impl ObjectReader {
     /// Asks all archives, so that the version lists each of them that has a copy.
     ///
     /// # Errors
-    /// The error of the last archive, if no archive has the object.
+    /// The error of an archive, if no archive has the object. It is a lack of the object only if no
+    /// archive failed in another way.
     pub(crate) fn find_version(
         archives: &[Arc<dyn Archive>],
         (tier, object, location): (Id, Id, Location),
@@ -204,10 +205,11 @@ impl ObjectReader {
         for archive in archives {
             let reader = match Self::open_any(archive, ContainerKind::Files, location) {
                 Ok(reader) => reader,
-                Err(error) => {
+                Err(error) if problem.is_none() || !error.is_lack() => {
                     problem = Some(error);
                     continue;
                 }
+                Err(_) => continue,
             };
             let heading = reader.heading();
             if (heading.object, heading.tier, heading.kind) != (object, tier, KIND_FILE) {

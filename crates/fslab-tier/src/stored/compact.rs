@@ -131,6 +131,25 @@ impl CompactResidency {
         }
     }
 
+    /// Returns a residency of no tier, for a copy of a stub whose object does not exist. The file
+    /// has `size` bytes.
+    #[must_use]
+    pub fn without_object(&self, size: u64) -> Residency {
+        let version = Version {
+            object: self.object,
+            location: self.location,
+            size,
+            sequence: 0,
+            modified: fslab_vfs::Timestamp::default(),
+            root: [0; 32],
+            copies: Vec::new(),
+        };
+        let nobody = Id::default();
+        // An empty file has a block here, so that its residency is not ignored.
+        let offline = all_blocks(size.max(1));
+        Residency { offline, ..self.expand((nobody, nobody), nobody, version) }
+    }
+
     /// Returns whether a version is the recorded one, at the recorded location. A row of the
     /// catalogue that is older than this residency may have another location.
     #[must_use]

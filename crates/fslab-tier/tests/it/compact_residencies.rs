@@ -53,6 +53,11 @@ fn time_set_on_a_stub_survives_the_loss_of_the_catalogue() {
     let changes = SetAttr { modified: Some(SetTime::To(LONG_AGO)), ..SetAttr::default() };
     bench.client().set(ino, &changes).unwrap();
     assert!(!is_compact(&bench, ino));
+    // A scan does not record this time as that of the object.
+    bench.tier.scan(&own_request()).unwrap();
+    assert!(bench.client().contents(ino).unwrap() == contents());
+    bench.release(ino, "file").unwrap();
+    assert!(!is_compact(&bench, ino));
     bench.restart();
     assert!(bench.client().contents(ino).unwrap() == contents());
     assert_eq!(bench.client().attr(ino).unwrap().modified, LONG_AGO);
@@ -93,6 +98,26 @@ fn all_copies_are_found_without_a_catalogue() {
     assert_eq!(known.version.copies, [Id([1; 16]), Id([2; 16])]);
     assert!(bench.client().contents(ino).unwrap() == contents());
     assert!(bench.release(ino, "file").unwrap().bytes > 0);
+}
+
+/// The stub comes from another tier, or its object has expired. It must not stop expiry.
+#[test]
+fn copied_stub_without_an_object_does_not_keep_other_objects() {
+    let (bench, ino) = stub();
+    let below = bench.below();
+    let forged = StoredResidency::decode(&value(&bench, ino)).unwrap();
+    let StoredResidency::Compact(mut forged) = forged else { panic!("{forged:?}") };
+    (forged.object, forged.location.container) = (Id([77; 16]), Id([78; 16]));
+    let copy = below.file(Ino::ROOT, "copy", &[0; 10]).unwrap();
+    below.setxattr(copy, Marks::Trusted.residency_name(), &forged.encode()).unwrap();
+    let client = bench.client();
+    let copy = client.lookup(Ino::ROOT, "copy").unwrap().ino;
+    assert_eq!(client.contents(copy).map(drop).unwrap_err().errno(), Errno::IO);
+    bench.tier.archive_tree(&own_request()).unwrap();
+    client.unlink(Ino::ROOT, "file").unwrap();
+    let scanned = bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((scanned.damaged.len(), scanned.unknown), (1, 0), "{scanned:?}");
+    assert_eq!(expire(&bench).objects, 1);
 }
 
 /// `rsync -X` and `cp -a` copy the xattr, but not the bytes.

@@ -87,7 +87,11 @@ impl Tier {
         // Scrubs and repacking hold this lock while they write to archives.
         let _nobody_else = self.nobody_else(request)?;
         self.note_entry(ArchiveEntry { usage: ArchiveUsage::Detached, ..entry.clone() });
-        let detached = self.check_unneeded(entry).and_then(|()| save());
+        // The catalogue of an older home may list copies in this archive only.
+        let detached = self
+            .check_unneeded(entry)
+            .and_then(|()| self.advance_open_epoch())
+            .and_then(|()| save());
         if let Err(error) = detached {
             self.note_entry(entry.clone());
             return Err(error);

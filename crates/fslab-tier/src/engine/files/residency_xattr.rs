@@ -9,8 +9,11 @@
 //! So after a crash, the xattr may still record recalled blocks as offline. They are recalled
 //! again.
 
+use std::sync::Arc;
+
 use fslab_vfs::{Attr, Errno, Ino, Result};
 
+use crate::archive::{Archive, ArchiveEntry, ArchiveUsage};
 use crate::engine::Tier;
 use crate::engine::files::edits_below::is_same;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
@@ -126,14 +129,29 @@ impl Tier {
         let row = self.catalogue.get(compact.object).map_err(unknown_object)?;
         let (former, file, version) = match row.filter(|row| compact.is_at(&row.version)) {
             Some(row) => (row.inode, row.file, row.version),
-            None => {
-                let (file, version) = self.find_version(&compact).map_err(unknown_object)?;
-                (Id::default(), file, version)
-            }
+            None => match self.find_version(&compact) {
+                Ok((file, version)) => (Id::default(), file, version),
+                // The stub was copied from another tier, or its object has expired.
+                Err(error) if !is_own && error.is_lack() && self.has_all_archives() => {
+                    return Ok(Some(compact.without_object(attr.size)));
+                }
+                Err(error) => return Err(unknown_object(error)),
+            },
         };
         // The file may be a copy of a stub of this tier. Its residency is that of another inode.
         let inode = if is_own { own } else { former };
         Ok(Some(compact.expand((tier, inode), file, version)))
+    }
+
+    /// Returns whether all archives that are not detached can be read.
+    fn has_all_archives(&self) -> bool {
+        let archives = self.archives.read();
+        let is_available = |archive: &Arc<dyn Archive>| archive.why_unavailable().is_none();
+        let is_attached = |known: &ArchiveEntry| {
+            known.usage == ArchiveUsage::Detached
+                || archives.iter().any(|archive| archive.id() == known.id)
+        };
+        archives.iter().all(is_available) && self.known_archives.read().iter().all(is_attached)
     }
 
     /// Reads the facts about an object from the available archives.

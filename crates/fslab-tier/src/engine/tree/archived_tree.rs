@@ -179,7 +179,9 @@ impl Tier {
         }
         match self.residency_below(found.ino()) {
             Ok(known) => {
-                let known = known.filter(|known| self.means_something(known, &found.attr));
+                let known = known.filter(|known| {
+                    known.tier == self.settings.tier && self.means_something(known, &found.attr)
+                });
                 Ok(known.map(|known| (known.file, known.version)))
             }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),

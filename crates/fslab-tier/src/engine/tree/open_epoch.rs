@@ -38,9 +38,9 @@ impl Tier {
         }
     }
 
-    /// Counts a scan as an opening, so that a snapshot of the tree from before the scan has a
-    /// different count. The results of the scan do not apply to such a snapshot.
-    pub(super) fn advance_open_epoch(&self) -> Result<()> {
+    /// Counts a scan or a detached archive as an opening. So a snapshot of the tree or of the home
+    /// from before it has a different count, and its catalogue is not trusted.
+    pub(in crate::engine) fn advance_open_epoch(&self) -> Result<()> {
         let Some(uses) = self.catalogue.open_epoch()? else { return Ok(()) };
         let written = self.around.marks.write_open_epoch(&*self.lower, uses + 1);
         if let Err(error) = written {

@@ -89,7 +89,7 @@ impl Tier {
             changes: BTreeMap::new(),
             foreign: HashSet::new(),
             in_part: HashSet::new(),
-            asks_archives: self.catalogue.scanned()? == 0,
+            asks_archives: self.catalogue.is_distrusted()?,
             unresolved: 0,
         };
         let skipped = scan.files(heard)?;
@@ -220,6 +220,7 @@ impl Scan<'_> {
                 let is_kept =
                     before.as_ref().is_some_and(is_seen) || self.changes.contains_key(&object);
                 if residency.tier == tier.settings.tier && !is_kept {
+                    let residency = self.with_found_copies(residency, place);
                     let change = self.change_of(place, residency, before);
                     self.changes.insert(object, change);
                 }
@@ -252,10 +253,11 @@ impl Scan<'_> {
         let stored = self.tier.stored_below(place.found.ino());
         let Ok(Some(StoredResidency::Compact(compact))) = stored else { return known };
         match self.tier.find_version(&compact) {
-            Ok((_, found)) => {
+            Ok((_, found)) if found.root == known.version.root => {
                 let version = known.version.clone().with_copies(&found.copies);
                 Residency { version, ..known }
             }
+            Ok(_) => known,
             Err(error) => {
                 self.unresolved += 1;
                 self.note_damaged(place, &error);
@@ -313,7 +315,11 @@ impl Scan<'_> {
         residency: Residency,
         before: Option<ObjectRow>,
     ) -> RowChange {
-        let Residency { file, inode, version, .. } = residency;
+        let Residency { file, inode, mut version, .. } = residency;
+        if let Some(row) = before.as_ref().filter(|row| row.version.root == version.root) {
+            // A time that a program has set later is not a fact about the object.
+            version.modified = row.version.modified;
+        }
         let is_same = |row: &ObjectRow| row.state == ObjectState::Live && row.version == version;
         self.found.repaired += u64::from(!before.as_ref().is_some_and(is_same));
         let now = || self.tier.around.calendar.now();

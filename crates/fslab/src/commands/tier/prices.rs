@@ -101,7 +101,9 @@ impl Prices {
     pub fn of_archive(&self, state: &ArchiveState) -> Cost {
         let mut cost = Cost { currency: self.currency.clone(), ..Cost::default() };
         let price = self.of(state.archive, state.address.as_deref());
-        cost.add((state.archive, price), &state.traffic.traffic, state.bytes);
+        // The store also charges for deleted objects that it retains.
+        let retained = state.retained.as_ref().map_or(0, |retained| retained.bytes);
+        cost.add((state.archive, price), &state.traffic.traffic, state.bytes + retained);
         cost
     }
 }
