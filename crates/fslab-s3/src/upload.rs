@@ -79,7 +79,7 @@ impl S3Upload {
         parts.send(std::mem::take(&mut self.buffer).into())
     }
 
-    /// Sends what was not sent yet, and creates the object. Returns how it is proved.
+    /// Sends the rest of the data, and creates the object. Returns the kind of proof.
     fn put(&mut self) -> Result<Proof> {
         if self.parts.is_some() && !self.buffer.is_empty() {
             self.send_part()?;

@@ -278,7 +278,7 @@ impl Error {
     }
 
     /// Returns whether an archive answered that it does not have an object.
-    pub(crate) fn is_lack(&self) -> bool {
+    pub(crate) fn is_missing_object(&self) -> bool {
         match self {
             Self::Archive { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
             Self::TooFewCopies { found, .. } => *found == 0,

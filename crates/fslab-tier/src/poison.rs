@@ -17,7 +17,7 @@ use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Result, SetAttr, Write
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 
-use crate::lower::own_request;
+use crate::lower::{is_full, own_request};
 use crate::runs::Runs;
 use crate::stored::BLOCK_BYTES;
 
@@ -233,8 +233,8 @@ impl Poison {
         }
         let made = match (self.make(wanted), &sources.newest) {
             // The disk is full, so the previous source is used.
-            (Err(error), Some(newest)) if is_full(&error) => return Ok(Arc::clone(newest)),
-            (Err(error), None) if is_full(&error) => self.make(SOURCE_BYTES_FIRST)?,
+            (Err(error), Some(newest)) if is_full(error.errno()) => return Ok(Arc::clone(newest)),
+            (Err(error), None) if is_full(error.errno()) => self.make(SOURCE_BYTES_FIRST)?,
             (made, _) => made?,
         };
         Ok(Arc::clone(sources.newest.insert(Arc::new(made))))
@@ -286,7 +286,7 @@ pub fn is_in(offset: u64, bytes: &[u8]) -> bool {
 
 /// Returns whether an error means that a file can't share blocks, or that no space is left.
 pub fn is_refusal(error: &fslab_vfs::Error) -> bool {
-    is_lack(error) || is_full(error)
+    is_lack(error) || is_full(error.errno())
 }
 
 /// Returns whether an error means that blocks can't be shared.
@@ -294,10 +294,6 @@ fn is_lack(error: &fslab_vfs::Error) -> bool {
     use Errno as E;
     let errno = error.errno();
     matches!(errno, E::OPNOTSUPP | E::NOSYS | E::NOTTY | E::INVAL | E::XDEV | E::ISDIR)
-}
-
-fn is_full(error: &fslab_vfs::Error) -> bool {
-    matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
 /// An unnamed file that contains only poison.

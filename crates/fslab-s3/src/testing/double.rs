@@ -24,7 +24,7 @@ pub struct Hashing {
     pub verifies_objects: bool,
     /// Whether it refuses a part with a wrong checksum.
     pub verifies_parts: bool,
-    /// Whether it keeps what it refuses.
+    /// Whether it stores the data of a refused request.
     pub keeps_refused: bool,
     /// Whether it reports the checksum of joined parts.
     pub reports_joined: bool,

@@ -217,7 +217,7 @@ impl Archive for MemoryArchive {
         (objects > 0).then_some(Retained { objects, bytes, is_partial: false, reason })
     }
 
-    /// Deletes what is retained, if nothing is to be retained any longer.
+    /// Deletes the retained containers, if retention has ended.
     fn retry_deletions(&self) -> io::Result<()> {
         if !self.faults.retains.load(Ordering::SeqCst) {
             *self.faults.retained.lock() = (0, 0);

@@ -205,7 +205,7 @@ impl ObjectReader {
         for archive in archives {
             let reader = match Self::open_any(archive, ContainerKind::Files, location) {
                 Ok(reader) => reader,
-                Err(error) if problem.is_none() || !error.is_lack() => {
+                Err(error) if problem.is_none() || !error.is_missing_object() => {
                     problem = Some(error);
                     continue;
                 }

@@ -171,7 +171,7 @@ fn archiving_and_release_cause_exactly_the_planned_traffic() {
         assert_eq!(planned(&world.plan(&archive())), [], "nothing is left to archive");
 
         let (plan, caused) = world.planned_and_caused(&release());
-        // Threads that release files of one bundle share what they read of its container.
+        // Threads that release files of one bundle share the reads of its container.
         match key {
             None => assert_eq!(planned(&plan), caused, "{copies} copies"),
             Some(_) => check_at_most(&caused, &planned(&plan)),

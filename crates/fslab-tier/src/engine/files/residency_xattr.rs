@@ -132,7 +132,7 @@ impl Tier {
             None => match self.find_version(&compact) {
                 Ok((file, version)) => (Id::default(), file, version),
                 // The stub was copied from another tier, or its object has expired.
-                Err(error) if !is_own && error.is_lack() && self.has_all_archives() => {
+                Err(error) if !is_own && error.is_missing_object() && self.has_all_archives() => {
                     return Ok(Some(compact.without_object(attr.size)));
                 }
                 Err(error) => return Err(unknown_object(error)),

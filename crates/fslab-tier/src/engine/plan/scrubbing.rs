@@ -1,4 +1,5 @@
-//! The plans of a scrub and of a drain. They count what is read and written if no copy is damaged.
+//! The plans of a scrub and of a drain. They count the reads and writes of a run that finds no
+//! damage.
 //! The lists of bundles and the archived trees, which a scrub also reads, are not counted.
 
 use std::collections::HashSet;
