@@ -11,6 +11,7 @@ use crate::engine::recall::queue::Class;
 pub(crate) enum Counter {
     RecalledBytes,
     FailedRecalls,
+    UnstoredBytes,
     RefusedRecalls,
     ArchivedFiles,
     ArchivedBytes,
@@ -23,9 +24,10 @@ pub(crate) enum Counter {
 }
 
 /// Name and meaning of each [`Counter`], in their order.
-const COUNTERS: [(&str, &str); 11] = [
+const COUNTERS: [(&str, &str); 12] = [
     ("tier_recalled_bytes", "bytes recalled from archives, in whole blocks"),
     ("tier_failed_recalls", "blocks whose recall failed"),
+    ("tier_unstored_bytes", "bytes recalled into memory only, because the disk was full"),
     ("tier_refused_recalls", "reads and writes refused because the program is on the deny list"),
     ("tier_archived_files", "files copied to archives"),
     ("tier_archived_bytes", "bytes of the files copied to archives"),

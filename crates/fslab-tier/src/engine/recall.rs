@@ -52,6 +52,8 @@ pub(super) struct Recalls {
     limit: Option<Arc<RateLimit>>,
     /// Whether the tier is at the top of its stack, so that its requests may be deferred.
     defers: AtomicBool,
+    /// Whether the last recalled block could not be stored, because the disk or a quota was full.
+    stores_nothing: AtomicBool,
 }
 
 impl Recalls {
@@ -63,6 +65,7 @@ impl Recalls {
             movers: Mutex::default(),
             limit: RateLimit::new(settings.recall_rate, &around.clock).map(Arc::new),
             defers: AtomicBool::new(false),
+            stores_nothing: AtomicBool::new(false),
         }
     }
 

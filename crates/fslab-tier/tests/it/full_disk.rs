@@ -135,6 +135,10 @@ fn offline_file_is_read_whole_although_it_does_not_fit() {
     }
     assert_eq!(bench.offline_blocks(ino).len(), 4);
     assert_eq!(free_bytes(&bench), MIB / 2);
+    assert_eq!(
+        (bench.counted("tier_unstored_bytes"), bench.counted("tier_failed_recalls")),
+        (4 * MIB, 0)
+    );
     assert!(!bench.is_changed(ino));
     client.unlink(Ino::ROOT, "resident").unwrap();
     assert!(client.contents(ino).unwrap() == data);

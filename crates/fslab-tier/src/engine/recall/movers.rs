@@ -110,7 +110,10 @@ impl Tier {
             Ok(Ok(Served::Unavailable)) => return self.postpone(recall),
             Ok(Ok(Served::Done)) => Ok(()),
             // Programs that read the block find it in memory in spite of this error.
-            Ok(Ok(Served::Unstored(error))) => Err(error),
+            Ok(Ok(Served::Unstored(error))) => {
+                self.note_unstored(recall, &error);
+                return self.end_served(recall, Err(error));
+            }
             Ok(Err(error)) => Err(error),
             // After a panic, the waiting programs get an error, and the thread continues with other
             // recalls.
@@ -124,6 +127,22 @@ impl Tier {
             Ok(()) => self.counters.add(Counter::RecalledBytes, BLOCK_BYTES),
             Err(_) => self.counters.add(Counter::FailedRecalls, 1),
         }
+        self.end_served(recall, outcome);
+    }
+
+    /// Counts a block that could not be stored. The log has a line for the first one after a block
+    /// was stored.
+    fn note_unstored(&self, recall: &Recall, error: &fslab_vfs::Error) {
+        self.counters.add(Counter::UnstoredBytes, BLOCK_BYTES);
+        if !self.recalls.stores_nothing.swap(true, Ordering::Relaxed) {
+            let name = self.name_of_block(&recall.file, recall.block);
+            tracing::warn!(
+                "{name}: can't store recalled data ({error}), so programs read it from memory;                  free some disk space"
+            );
+        }
+    }
+
+    fn end_served(&self, recall: &Arc<Recall>, outcome: Result<()>) {
         // A program whose blocks are all written waits only for recalls that are still in `flight`.
         // So this recall's use of the file ends before the recall is removed from `flight`.
         recall.leave();
@@ -185,6 +204,7 @@ impl Tier {
             }
             applied => {
                 applied?;
+                self.recalls.stores_nothing.store(false, Ordering::Relaxed);
                 recall.has_landed.store(true, Ordering::SeqCst);
                 Ok(Served::Done)
             }
