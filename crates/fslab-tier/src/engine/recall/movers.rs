@@ -137,7 +137,8 @@ impl Tier {
         if !self.recalls.stores_nothing.swap(true, Ordering::Relaxed) {
             let name = self.name_of_block(&recall.file, recall.block);
             tracing::warn!(
-                "{name}: can't store recalled data ({error}), so programs read it from memory;                  free some disk space"
+                "{name}: can't store recalled data ({error}), so programs read it from memory; \
+                 free some disk space"
             );
         }
     }
