@@ -68,11 +68,16 @@ impl Marking {
 
 /// A marked copy, which has not received all names of its original.
 pub struct Unfinished {
-    copy: Ino,
-    /// One name of the copy.
-    path: PathBuf,
-    /// Number of names of the copy that were found.
-    names: u32,
+    pub(super) copy: Ino,
+    /// The names of the copy that were found.
+    pub(super) paths: Vec<PathBuf>,
+}
+
+impl Unfinished {
+    /// Whether all names of the copy were found.
+    fn has_all_names(&self, copy: &Attr) -> bool {
+        copy.links as usize == self.paths.len()
+    }
 }
 
 impl Conversion {
@@ -122,9 +127,11 @@ impl Conversion {
     ) -> Result<()> {
         match unfinished.entry(origin) {
             Entry::Vacant(entry) => {
-                entry.insert(Unfinished { copy, path: path.to_owned(), names: 1 });
+                entry.insert(Unfinished { copy, paths: vec![path.to_owned()] });
             }
-            Entry::Occupied(mut entry) if entry.get().copy == copy => entry.get_mut().names += 1,
+            Entry::Occupied(mut entry) if entry.get().copy == copy => {
+                entry.get_mut().paths.push(path.to_owned());
+            }
             Entry::Occupied(_) => self.unmark(copy)?,
         }
         Ok(())
@@ -134,7 +141,9 @@ impl Conversion {
     /// Otherwise a user may have changed it, and the two files are treated as independent.
     pub(super) fn take_up(&self, attr: &Attr, found: &Unfinished) -> Kept<Option<Ino>> {
         let Some(copy) = self.find_copy(found)? else { return Ok(None) };
-        let taken = self.fits(attr, copy, found).and_then(|fits| match fits {
+        let made = self.lower.getattr(&self.request, copy, None)?;
+        let fits = if found.has_all_names(&made) { self.fits(attr, copy) } else { Ok(false) };
+        let taken = fits.and_then(|fits| match fits {
             true => Ok(Some(copy)),
             false => Ok(self.unmark(copy).map(|()| None)?),
         });
@@ -144,9 +153,44 @@ impl Conversion {
         taken
     }
 
+    /// Gives the names of a copy back to its original, if a run of the other direction made the
+    /// copy and was interrupted. The original then already has the form that this run makes.
+    /// Returns whether the original has the names. If not, the two files are independent.
+    pub(super) fn give_names_back(&self, original: Ino, found: &Unfinished) -> Kept<bool> {
+        if !self.is_as_made(&self.lower.getattr(&self.request, original, None)?)? {
+            return Ok(false);
+        }
+        let Some(copy) = self.find_copy(found)? else { return Ok(false) };
+        let given = self.give_names_of(copy, original, found).and_then(|is_given| match is_given {
+            true => Ok(true),
+            false => Ok(self.unmark(copy).map(|()| false)?),
+        });
+        self.lower.forget(copy, 1);
+        given
+    }
+
+    fn give_names_of(&self, copy: Ino, original: Ino, found: &Unfinished) -> Kept<bool> {
+        let stored = match self.direction {
+            Direction::Encode => original,
+            Direction::Decode => copy,
+        };
+        self.layered.getattr(&self.request, stored, None)?;
+        let attr = self.lower.getattr(&self.request, copy, None)?;
+        if !found.has_all_names(&attr) {
+            return Ok(false);
+        }
+        let lease = self.lease(&attr)?;
+        if !self.fits(&attr, original)? {
+            return Ok(false);
+        }
+        let named = self.give_names(&attr, original, &found.paths, lease.as_ref());
+        self.tidied(self.remove_own_names(copy, &found.paths, named.is_ok()));
+        named.map(|()| true)
+    }
+
     /// Looks up a copy by its path, which may now refer to another file.
     fn find_copy(&self, found: &Unfinished) -> Result<Option<Ino>> {
-        let (parent, ino) = match self.find(&found.path) {
+        let (parent, ino) = match self.find(&found.paths[0]) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(None),
             found => found?,
         };
@@ -159,10 +203,9 @@ impl Conversion {
     }
 
     /// Whether a copy is exactly what this run would make of the original.
-    fn fits(&self, attr: &Attr, copy: Ino, found: &Unfinished) -> Kept<bool> {
+    fn fits(&self, attr: &Attr, copy: Ino) -> Kept<bool> {
         let made = self.lower.getattr(&self.request, copy, None)?;
         let fits = copy != attr.ino
-            && made.links == found.names
             && has_attributes_of(&made, attr)
             && self.kept_xattrs(copy)? == self.kept_xattrs(attr.ino)?
             && self.is_as_made(&made)?;

@@ -29,16 +29,43 @@ impl Conversion {
         let mut survey = Survey::default();
         self.survey(Ino::ROOT, Path::new(""), &mut survey, tell)?;
         let mut deferred: HashSet<Ino> = survey.groups.keys().copied().collect();
-        deferred.extend(survey.unfinished.keys());
+        deferred.extend(survey.unfinished.iter().flat_map(|(ino, found)| [*ino, found.copy]));
         self.note_all_marked()?;
         let mut late = HashMap::new();
         self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, (threads, tell))?;
-        late.extend(std::mem::take(&mut survey.groups));
-        for (ino, paths) in late {
-            self.group(ino, &paths, survey.unfinished.remove(&ino), tell);
+        late.extend(survey.groups);
+        for (original, found) in survey.unfinished {
+            self.resume(original, found, &mut late, tell)?;
         }
-        // The originals of these copies no longer exist, so the copies have all names.
-        survey.unfinished.values().try_for_each(|found| self.forget_origin(found))
+        late.iter().for_each(|(ino, paths)| self.group(*ino, paths, None, tell));
+        Ok(())
+    }
+
+    /// Resumes what an interrupted run of either direction began with a file that has several
+    /// names. Files that this completes are removed from `late`.
+    fn resume(
+        &self,
+        original: Ino,
+        found: Unfinished,
+        late: &mut HashMap<Ino, Vec<PathBuf>>,
+        tell: Tell<'_>,
+    ) -> Result<()> {
+        let Some(paths) = late.remove(&original) else {
+            // The original no longer exists, so the copy has all names.
+            return self.forget_origin(&found);
+        };
+        let outcome = match self.give_names_back(original, &found) {
+            Ok(false) => {
+                self.group(original, &paths, Some(found), tell);
+                return Ok(());
+            }
+            Ok(true) => Outcome::Already,
+            Err(why) => Outcome::Kept(why),
+        };
+        late.remove(&found.copy);
+        found.paths.iter().for_each(|path| self.tidied(self.restore_times_around(path)));
+        tell(&paths[0], &outcome);
+        Ok(())
     }
 
     fn survey(
@@ -235,8 +262,12 @@ impl Conversion {
             Some(copy) => copy,
             None => self.first_name(place, &attr, lease.as_ref())?,
         };
-        let copied = self.other_names(&attr, copy, paths, lease.as_ref());
-        let converted = copied.map(|()| self.converted(&attr, copy));
+        let named = self.give_names(&attr, copy, paths, lease.as_ref());
+        let unmarked = if named.is_ok() { self.unmark(copy) } else { Ok(()) };
+        let removed =
+            unmarked.and_then(|()| self.remove_own_names(place.ino, paths, named.is_ok()));
+        self.tidied(removed);
+        let converted = named.map(|()| self.converted(&attr, copy));
         self.lower.forget(copy, 1);
         converted
     }
@@ -255,24 +286,24 @@ impl Conversion {
     /// Gives a copy every name that the original still has. The original keeps a temporary name
     /// until the end, because no other file may get its inode number while the copy's xattr
     /// contains this number.
-    fn other_names(
+    pub(super) fn give_names(
         &self,
         attr: &Attr,
         copy: Ino,
         paths: &[PathBuf],
         lease: Option<&Lease>,
     ) -> Kept<()> {
-        let named = paths.iter().try_for_each(|path| self.next_name(path, attr, copy, lease));
-        let done = match named {
-            Ok(()) => self.unmark(copy),
-            Err(_) => Ok(()),
-        };
-        let is_whole = named.is_ok();
-        let mut names = paths.iter();
-        self.tidied(done.and_then(|()| {
-            names.try_for_each(|path| self.remove_own_name(path, attr.ino, is_whole))
-        }));
-        named
+        paths.iter().try_for_each(|path| self.next_name(path, attr, copy, lease))
+    }
+
+    /// Removes the temporary names of an original, which it has in the directories of `paths`.
+    pub(super) fn remove_own_names(
+        &self,
+        ino: Ino,
+        paths: &[PathBuf],
+        is_whole: bool,
+    ) -> Result<()> {
+        paths.iter().try_for_each(|path| self.remove_own_name(path, ino, is_whole))
     }
 
     fn next_name(&self, path: &Path, attr: &Attr, copy: Ino, lease: Option<&Lease>) -> Kept<()> {

@@ -230,7 +230,15 @@ fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Resu
         return Err(format!("after resuming: a mount showed the lookalike {seen:?}, now {kept:?}"));
     }
     are_names_right(&*found)?;
-    is_the_identity(&open(), direction).map_err(|problem| format!("without a mount: {problem}"))
+    is_the_identity(&open(), direction).map_err(|problem| format!("without a mount: {problem}"))?;
+    if !has_begun {
+        return Ok(());
+    }
+    let other = match direction {
+        Direction::Encode => Direction::Decode,
+        Direction::Decode => Direction::Encode,
+    };
+    is_the_identity(&open(), other).map_err(|problem| format!("then {other:?}: {problem}"))
 }
 
 fn are_names_right(found: &dyn FileSystem) -> Result<(), String> {

@@ -296,13 +296,34 @@ fn write_during_a_conversion_is_not_lost() {
 #[test]
 fn interrupted_conversion_is_resumed_by_the_next_run() {
     for direction in [Direction::Encode, Direction::Decode] {
-        let calls = (1..).take_while(|call| interrupted_at(*call, direction)).count();
-        assert!(calls > 20, "{direction:?}: only {calls} calls could fail");
+        let calls = (1..).take_while(|call| is_interrupted(&[(direction, *call)], direction));
+        assert!(calls.count() > 20, "{direction:?}");
     }
 }
 
-/// Makes one call of a conversion fail; returns whether the conversion made that many calls.
-fn interrupted_at(call: u64, direction: Direction) -> bool {
+/// If any call fails, a run of the other direction restores the names that the files had. That run
+/// may be interrupted as well, and then be resumed or undone.
+#[test]
+fn interrupted_conversion_is_undone_by_a_run_of_the_other_direction() {
+    for [one, other] in
+        [[Direction::Encode, Direction::Decode], [Direction::Decode, Direction::Encode]]
+    {
+        let calls = (1..).take_while(|call| is_interrupted(&[(one, *call)], other)).count();
+        assert!(calls > 20, "{one:?}");
+        // The last calls of a run give the names of one file to another file.
+        for first in (1..=calls as u64).rev().take(20).step_by(3) {
+            for last in [one, other] {
+                let runs = |second: u64| [(one, first), (other, second)];
+                let seconds = (1..).take_while(|second| is_interrupted(&runs(*second), last));
+                assert!(seconds.count() > 4, "{one:?}, call {first}");
+            }
+        }
+    }
+}
+
+/// Makes one call of each of these runs fail, and then converts the tree in the direction `last`.
+/// Returns whether the last of these calls was made.
+fn is_interrupted(runs: &[(Direction, u64)], last: Direction) -> bool {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let client = Client::new(&*memory);
     let contents = [("a", mixed(60_000)), ("b", text(30_000))];
@@ -312,15 +333,9 @@ fn interrupted_at(call: u64, direction: Direction) -> bool {
     let ino = client.lookup(Ino::ROOT, "b").unwrap().ino;
     client.link(ino, Ino::ROOT, "c").unwrap();
     client.link(ino, Ino::ROOT, "d").unwrap();
-    if direction == Direction::Decode {
+    if runs[0].0 == Direction::Decode {
         convert(&memory, Direction::Encode).unwrap();
     }
-    let rule = format!("write|rename|link|unlink|setxattr|setattr nth {call} error EIO");
-    let program = Program::parse("interrupted", &rule, 0).unwrap();
-    let fault = Arc::new(Fault::new(Arc::clone(&memory), program, Box::new(|_, _| Ok(()))));
-    let below: Arc<dyn FileSystem> = fault.clone();
-    convert(&below, direction).ok();
-    let struck = fault.counts().iter().any(|rule| rule.struck > 0);
     let layer = crate::layer(LAYER);
     let check = |when: &str| {
         let fs = layer.build(Arc::clone(&memory)).unwrap();
@@ -328,19 +343,34 @@ fn interrupted_at(call: u64, direction: Direction) -> bool {
             [("a", &contents[0].1), ("b", &contents[1].1), ("c", &contents[1].1)]
         {
             let found = read_file(&*fs, name).unwrap();
-            assert!(&found == expected, "{direction:?}, {when} call {call}: {name}");
+            assert!(&found == expected, "{when} {runs:?}: {name}");
         }
         fs.shutdown().unwrap();
     };
-    check("after");
-    let told = convert(&memory, direction).unwrap();
+    let mut struck = false;
+    for (direction, call) in runs {
+        struck = with_a_failed_call(&memory, *direction, *call);
+        check("after");
+    }
+    let told = convert(&memory, last).unwrap();
     let failed = told.iter().find(|(_, outcome)| matches!(outcome, Outcome::Kept(_)));
-    assert!(failed.is_none(), "{direction:?}, call {call}: {failed:?}");
-    check("resumed after");
-    assert_eq!(client.names(Ino::ROOT).unwrap().len(), 4, "{direction:?}, call {call}");
+    assert!(failed.is_none(), "{runs:?}, {last:?}: {failed:?}");
+    check(&format!("{last:?} after"));
+    assert_eq!(client.names(Ino::ROOT).unwrap().len(), 4, "{runs:?}, {last:?}");
     let linked = ["b", "c", "d"].map(|name| client.lookup(Ino::ROOT, name).unwrap());
-    assert!(linked.iter().all(|attr| (attr.ino, attr.links) == (linked[0].ino, 3)), "call {call}");
+    let is_one = linked.iter().all(|attr| (attr.ino, attr.links) == (linked[0].ino, 3));
+    assert!(is_one, "{runs:?}, {last:?}");
     struck
+}
+
+/// Converts a tree while one call fails; returns whether that call was made.
+fn with_a_failed_call(memory: &Arc<dyn FileSystem>, direction: Direction, call: u64) -> bool {
+    let rule = format!("write|rename|link|unlink|setxattr|setattr nth {call} error EIO");
+    let program = Program::parse("interrupted", &rule, 0).unwrap();
+    let fault = Arc::new(Fault::new(Arc::clone(memory), program, Box::new(|_, _| Ok(()))));
+    let below: Arc<dyn FileSystem> = fault.clone();
+    convert(&below, direction).ok();
+    fault.counts().iter().any(|rule| rule.struck > 0)
 }
 
 /// A file that a mount would refuse is not plain. Encoding it would turn its damage into content
