@@ -10,7 +10,7 @@ use std::time::Duration;
 use fslab_vfs_testing::environment::{number, seed};
 
 use crate::ext2::{check, mounted_over, repair};
-use crate::kill::{InFlight, killed_while_working, list, read_back};
+use crate::kill::{Seen, killed_while_working, list, read_back};
 use crate::support::{Transport, require_mounting};
 
 /// Number of kills; `FSLAB_KILLS` replaces it.
@@ -109,10 +109,10 @@ fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Work, Error) {
     }
 }
 
-fn killed_once(transport: Transport, seed: u64, in_flight: &mut InFlight) -> u64 {
+fn killed_once(transport: Transport, seed: u64, seen: &mut Seen) -> u64 {
     let (place, image) = mounted_over(transport, "64MiB", &[]);
     let delay = Duration::from_micros(2000 + seed.wrapping_mul(2_654_435_761) % 120_000);
-    let works = killed_while_working(&place, delay, in_flight, move |point, writer| {
+    let works = killed_while_working(&place, delay, seen, move |point, writer| {
         work_until_killed(point, writer, seed)
     });
     // The mount is removed only after all writers have ended. Otherwise they would write to the
@@ -141,11 +141,11 @@ fn synced_files_survive_a_daemon_that_is_killed_over_io_uring() {
 
 fn kill_under_load(transport: Transport) {
     let (kills, seed) = (number("FSLAB_KILLS").unwrap_or(KILLS), seed());
-    let mut in_flight = InFlight::default();
+    let mut seen = Seen::default();
     let syncs: u64 = (0..kills)
-        .map(|round| killed_once(transport, seed.wrapping_add(round * 1000), &mut in_flight))
+        .map(|round| killed_once(transport, seed.wrapping_add(round * 1000), &mut seen))
         .sum();
-    println!("{kills} kills, {syncs} syncs, requests in flight: {in_flight:?}");
+    println!("{kills} kills, {syncs} syncs, {seen:?}");
     assert!(syncs > kills, "{syncs} syncs before {kills} kills");
-    in_flight.expect_all_queues(transport);
+    seen.expect_all_queues(transport);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fslab_sys::processors;
 use fslab_vfs_testing::environment::{number, seed};
@@ -13,12 +13,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::support::{PATIENCE, Place, Transport, require_mounting, run, soon};
+use crate::support::{PATIENCE, Place, Transport, daemons_naming, require_mounting, run, soon};
 
 /// Number of kills; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 14;
 /// Number of kills over io_uring.
-const KILLS_OVER_URING: u64 = 12;
+const KILLS_OVER_URING: u64 = 30;
 
 /// Number of threads that work on each processor over io_uring, and the maximum number of all.
 const WORKERS_A_PROCESSOR: usize = 2;
@@ -49,12 +49,12 @@ fn completed_operations_survive_a_daemon_that_is_killed_over_io_uring() {
 fn kill_under_load(transport: Transport, layers: &[&str], kills: u64) {
     let kills = number("FSLAB_KILLS").unwrap_or(kills);
     let seed = seed();
-    let mut in_flight = InFlight::default();
+    let mut seen = Seen::default();
     for (layer, round) in layers.iter().cycle().zip(0..kills) {
-        killed_once(transport, layer, seed.wrapping_add(round), &mut in_flight);
+        killed_once(transport, layer, seed.wrapping_add(round), &mut seen);
     }
-    eprintln!("{kills} kills, requests in flight: {in_flight:?}");
-    in_flight.expect_all_queues(transport);
+    eprintln!("{kills} kills, {seen:?}");
+    seen.expect_all_queues(transport);
 }
 
 /// Stacks whose daemons are killed, in turn.
@@ -113,36 +113,43 @@ fn killed_while_copying(layer: &str, length: usize, seed: u64) -> bool {
 }
 
 /// Kills the daemon of a mount after a delay of up to 60 ms.
-fn kill_soon(place: &Place, seed: u64) -> std::thread::JoinHandle<()> {
+fn kill_soon(place: &Place, seed: u64) -> std::thread::JoinHandle<Instant> {
     let delay = Duration::from_micros(500 + seed.wrapping_mul(2_654_435_761) % 60_000);
     kill_after(place, delay)
 }
 
-/// Kills the daemon of a mount after a delay, and waits until its last thread has ended.
-fn kill_after(place: &Place, delay: Duration) -> std::thread::JoinHandle<()> {
+/// Kills the daemon of a mount after a delay, and waits until its last thread has ended. Returns
+/// the time of the kill.
+fn kill_after(place: &Place, delay: Duration) -> std::thread::JoinHandle<Instant> {
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
     let daemon = pidfd_open(daemon, PidfdFlags::empty()).unwrap();
     std::thread::spawn(move || {
         std::thread::sleep(delay);
+        let killed = Instant::now();
         pidfd_send_signal(&daemon, Signal::KILL).unwrap();
         let limit = PATIENCE.try_into().unwrap();
         let ended = poll(&mut [PollFd::new(&daemon, PollFlags::IN)], Some(&limit)).unwrap();
         assert_eq!(ended, 1, "threads of the killed daemon remain");
+        killed
     })
 }
 
-/// Number of requests that were in flight when a daemon was killed, by the processor that made
-/// them.
+/// What programs saw when daemons were killed.
 #[derive(Debug, Default)]
-pub struct InFlight(BTreeMap<usize, u64>);
+pub struct Seen {
+    /// Number of requests that were in flight, by the processor that made them.
+    in_flight: BTreeMap<usize, u64>,
+    /// Longest time from a kill to the last error.
+    until_errors: Duration,
+}
 
-impl InFlight {
+impl Seen {
     /// Checks that kills met requests in each queue of io_uring. There is a queue for each
     /// processor.
     #[track_caller]
     pub fn expect_all_queues(&self, transport: Transport) {
         let queues = if transport == Transport::Uring { processors_to_use() } else { Vec::new() };
-        let is_missed = |processor: &usize| !self.0.contains_key(processor);
+        let is_missed = |processor: &usize| !self.in_flight.contains_key(processor);
         let missed: Vec<_> = queues.into_iter().filter(is_missed).collect();
         assert!(missed.is_empty(), "no kill during requests from these processors: {missed:?}");
     }
@@ -158,11 +165,11 @@ fn processors_to_use() -> Vec<usize> {
 /// ends at its first error. Returns the results of the threads.
 ///
 /// # Panics
-/// If a thread gets no error, or another error than that of a connection that was aborted.
+/// If a thread gets no error, or an error that a killed daemon does not cause.
 pub fn killed_while_working<T: Send + 'static>(
     place: &Place,
     delay: Duration,
-    in_flight: &mut InFlight,
+    seen: &mut Seen,
     work: impl Fn(&Path, u64) -> (T, std::io::Error) + Clone + Send + 'static,
 ) -> Vec<T> {
     let workers: Vec<Option<usize>> = match place.transport {
@@ -181,17 +188,20 @@ pub fn killed_while_working<T: Send + 'static>(
         (processor, thread)
     };
     let threads: Vec<_> = (0..).zip(workers).map(start).collect();
-    killer.join().unwrap();
+    let killed = killer.join().unwrap();
+    assert_eq!(daemons_naming(&place.point), [], "processes of the killed daemon remain");
     soon("every request got a reply or an error", || {
         threads.iter().all(|(_, thread)| thread.is_finished())
     });
+    seen.until_errors = seen.until_errors.max(killed.elapsed());
     let mut results = Vec::new();
     for (processor, thread) in threads {
         let (result, error) = thread.join().unwrap();
         match Errno::from_io_error(&error) {
-            // The request was in flight.
-            Some(Errno::CONNABORTED) => {
-                processor.into_iter().for_each(|one| *in_flight.0.entry(one).or_default() += 1);
+            // The request was in flight. The kernel cancels requests that it was about to pass to a
+            // thread through io_uring.
+            Some(Errno::CONNABORTED | Errno::CANCELED) => {
+                processor.into_iter().for_each(|one| *seen.in_flight.entry(one).or_default() += 1);
             }
             // The request was made later.
             Some(Errno::NOTCONN) => {}
@@ -202,10 +212,10 @@ pub fn killed_while_working<T: Send + 'static>(
     results
 }
 
-fn killed_once(transport: Transport, layer: &str, seed: u64, in_flight: &mut InFlight) {
+fn killed_once(transport: Transport, layer: &str, seed: u64, seen: &mut Seen) {
     let place = Place::mounted_over(transport, &["-l", layer]);
     let delay = Duration::from_micros(500 + seed.wrapping_mul(2_654_435_761) % 60_000);
-    let made = killed_while_working(&place, delay, in_flight, move |point, writer| {
+    let made = killed_while_working(&place, delay, seen, move |point, writer| {
         work_until_killed(point, writer, seed)
     });
     mount_again(&place, layer, seed.is_multiple_of(2));
