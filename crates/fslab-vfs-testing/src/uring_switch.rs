@@ -34,6 +34,8 @@ pub struct UringSwitch {
     /// A process that holds the lock and restores the parameter. It does so even if this process is
     /// killed, because its input then ends.
     restorer: Child,
+    /// The value to restore.
+    before: String,
 }
 
 impl UringSwitch {
@@ -48,8 +50,9 @@ impl UringSwitch {
             .unwrap_or_else(|error| panic!("{LOCK}: {error}"));
         let before = fs::read_to_string(PARAMETER);
         let before = before.unwrap_or_else(|error| panic!("{PARAMETER}: {error}"));
+        let before = before.trim().to_owned();
         let restorer = Command::new("sh")
-            .args(["-c", RESTORE, "sh", before.trim(), PARAMETER])
+            .args(["-c", RESTORE, "sh", &before, PARAMETER])
             .stdin(Stdio::piped())
             // The lock belongs to all copies of the descriptor. This is the last one.
             .stdout(lock)
@@ -58,10 +61,16 @@ impl UringSwitch {
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("sh: {error}"));
-        let switch = Self { restorer };
+        let switch = Self { restorer, before };
         let value = if is_allowed { "Y" } else { "N" };
         fs::write(PARAMETER, value).unwrap_or_else(|error| panic!("{PARAMETER}: {error}"));
         switch
+    }
+
+    /// The value that is restored: `Y` or `N`.
+    #[must_use]
+    pub fn before(&self) -> &str {
+        &self.before
     }
 }
 
@@ -71,5 +80,40 @@ impl Drop for UringSwitch {
         let ended = self.restorer.wait();
         let is_restored = ended.as_ref().is_ok_and(std::process::ExitStatus::success);
         assert!(is_restored || std::thread::panicking(), "{PARAMETER} was not restored: {ended:?}");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    /// The environment variable that makes the test below hold the switch until it is killed.
+    const HOLDS: &str = "FSLAB_TEST_HOLDS_URING_SWITCH";
+
+    #[test]
+    fn parameter_is_restored_although_the_test_is_killed() {
+        let test = "uring_switch::tests::parameter_is_restored_although_the_test_is_killed";
+        if let Some(obstacle) = obstacle_to_uring() {
+            return crate::skip::skip(test, obstacle);
+        }
+        if std::env::var_os(HOLDS).is_some() {
+            let switch = UringSwitch::set(true);
+            println!("\nbefore={}", switch.before());
+            return std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        let mut holder = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", test])
+            .env(HOLDS, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+        let said = lines.map(Result::unwrap).find(|line| line.starts_with("before=")).unwrap();
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        assert_eq!(format!("before={}", UringSwitch::set(true).before()), said);
     }
 }

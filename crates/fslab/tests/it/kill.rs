@@ -189,7 +189,7 @@ pub fn killed_while_working<T: Send + 'static>(
     };
     let threads: Vec<_> = (0..).zip(workers).map(start).collect();
     let killed = killer.join().unwrap();
-    assert_eq!(daemons_naming(&place.point), [], "processes of the killed daemon remain");
+    assert_eq!(daemons_naming(&place.point), [0_u32; 0], "processes of the killed daemon remain");
     soon("every request got a reply or an error", || {
         threads.iter().all(|(_, thread)| thread.is_finished())
     });

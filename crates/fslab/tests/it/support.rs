@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use fslab_vfs_testing::uring_switch::{UringSwitch, obstacle_to_uring};
+use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
 /// Time limit for events that must happen soon. It is long, because the machine may be busy.
@@ -253,11 +254,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let mut flags = UnmountFlags::DETACH;
         if std::thread::panicking() {
             self.kill_daemons();
+            // Requests without an answer fail, so that their threads can end.
+            flags |= UnmountFlags::FORCE;
         }
         while is_mounted(&self.point) {
-            if rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::DETACH).is_err() {
+            if unmount(&self.point, flags).is_err() {
                 return;
             }
         }
