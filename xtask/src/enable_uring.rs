@@ -1,5 +1,5 @@
 //! The kernel parameter that allows FUSE over io_uring. It applies to the whole machine, so it is
-//! set only while a stage needs it.
+//! set only while a stage mounts.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::fs::FlockOperation;
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The lock of all tests that set the parameter; those of fslab-fuse use it, too.
+/// The lock of all tests that set the parameter; `fslab_vfs_testing::uring_switch` uses it, too.
 const LOCK: &str = "/run/lock/fslab-test-enable-uring";
 
 /// Whether the kernel has the parameter.

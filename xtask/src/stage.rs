@@ -149,7 +149,6 @@ pub const BESIDE: &str = "{beside}";
 pub struct Stage {
     upper: Option<Mount>,
     lower: Mount,
-    _uring: Option<EnableUring>,
     folder: TempDir,
     target: Target,
     fslab: PathBuf,
@@ -164,9 +163,7 @@ impl Stage {
         let lower = Mount::of_image(target.kind, &image, IMAGE_SIZE_BYTES, "loop", point)?;
         fs::set_permissions(&lower.point, Permissions::from_mode(0o755))?;
         let (target, fslab) = (target.clone(), fslab.to_owned());
-        let is_over_uring = target.kind.over == Over::LayersOverUring;
-        let uring = is_over_uring.then(EnableUring::hold).transpose()?;
-        let mut stage = Self { upper: None, lower, _uring: uring, folder, target, fslab };
+        let mut stage = Self { upper: None, lower, folder, target, fslab };
         stage.prepare()?;
         stage.upper = stage.mount_upper()?;
         Ok(stage)
@@ -246,7 +243,10 @@ impl Stage {
                 (self.fslab("mount"), self.fslab("umount"))
             }
         };
-        if self.target.kind.over == Over::LayersOverUring {
+        let is_over_uring = self.target.kind.over == Over::LayersOverUring;
+        // The kernel needs the permission only while it mounts.
+        let _uring = is_over_uring.then(EnableUring::hold).transpose()?;
+        if is_over_uring {
             command.args(["-o", "transport=uring"]);
         }
         let beside = self.folder.path().to_string_lossy();

@@ -63,7 +63,16 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
         ));
     }
     let ring = FuseRing::new(Arc::new(device.try_clone()?), 0, 4096);
-    ring.map(drop).map_err(|error| io::Error::new(error.kind(), format!("io_uring: {error}")))
+    ring.map(drop).map_err(in_io_uring)
+}
+
+/// Names io_uring in an error, and its limit of memory if it is exceeded.
+fn in_io_uring(error: io::Error) -> io::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::OutOfMemory => "; raise the limit of locked memory (`ulimit -l`)",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("io_uring: {error}{remedy}"))
 }
 
 /// Checks whether this process should serve through io_uring if /dev/fuse is possible, too. On a
@@ -93,7 +102,7 @@ impl Server {
             self.add_ring_thread(queues, number, Some(sender.clone()))?;
         }
         drop(sender);
-        registered.into_iter().collect::<io::Result<Vec<()>>>().map(drop)
+        registered.into_iter().collect::<io::Result<Vec<()>>>().map(drop).map_err(in_io_uring)
     }
 
     fn add_ring_thread(

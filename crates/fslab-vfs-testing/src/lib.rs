@@ -10,6 +10,7 @@
 //! - [`scratch`]: folders for the files of tests.
 //! - [`skip`]: reports of tests that can't run on this machine.
 //! - [`unused`]: waiting until no process has a file open for writing.
+//! - [`uring_switch`]: the machine's permission to mount over io_uring.
 //!
 //! The subject is the file system under test. The caller passes a function that makes it, so that
 //! cases and random runs share no state. The subject must allow root every request, and no other
@@ -41,3 +42,4 @@ pub mod mutants;
 pub mod scratch;
 pub mod skip;
 pub mod unused;
+pub mod uring_switch;

@@ -1,8 +1,6 @@
 //! Tests mounts served over io_uring. Also runs the other tests of mounts over io_uring.
 
-use std::fs::File;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,42 +8,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fslab_fuse::{MountOptions, TransportChoice};
 use fslab_sys::processors;
 use fslab_vfs::{Attr, FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result};
-use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
+use fslab_vfs_testing::skip::skip;
+use fslab_vfs_testing::uring_switch::{UringSwitch, obstacle_to_uring};
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::FlockOperation;
 
 use crate::support::{Mounted, TRANSPORT, soon};
 
-/// The kernel parameter that allows FUSE over io_uring.
-const ALLOWED: &str = "/sys/module/fuse/parameters/enable_uring";
-
-/// Sets [`ALLOWED`] while other tests are locked out, and restores it when this is dropped.
-struct Permission {
-    before: String,
-    _lock: File,
-}
-
-impl Permission {
-    fn hold(test: &str, value: &str) -> Option<Self> {
-        let obstacle = match obstacle_to_mounting() {
-            None if !Path::new(ALLOWED).exists() => Some("no FUSE over io_uring in this kernel"),
-            obstacle => obstacle,
-        };
-        if let Some(obstacle) = obstacle {
+/// Allows or forbids io_uring until the result is dropped. If this kernel does not support it,
+/// prints this and returns `None`.
+fn hold(test: &str, is_allowed: bool) -> Option<UringSwitch> {
+    match obstacle_to_uring() {
+        None => Some(UringSwitch::set(is_allowed)),
+        Some(obstacle) => {
             skip(test, obstacle);
-            return None;
+            None
         }
-        let lock = File::create("/run/lock/fslab-test-enable-uring").unwrap();
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
-        let before = std::fs::read_to_string(ALLOWED).unwrap();
-        std::fs::write(ALLOWED, value).unwrap();
-        Some(Self { before, _lock: lock })
-    }
-}
-
-impl Drop for Permission {
-    fn drop(&mut self) {
-        std::fs::write(ALLOWED, &self.before).unwrap();
     }
 }
 
@@ -74,7 +51,7 @@ impl FileSystem for Asked {
 #[test]
 fn requests_are_served_on_the_processor_that_makes_them() {
     let test = "uring::requests_are_served_on_the_processor_that_makes_them";
-    let Some(_permission) = Permission::hold(test, "Y") else { return };
+    let Some(_switch) = hold(test, true) else { return };
     let asked = Arc::new(Asked::default());
     let shared: Arc<dyn FileSystem> = asked.clone();
     let options = MountOptions { attr_timeout: std::time::Duration::ZERO, ..over_uring() };
@@ -129,7 +106,7 @@ impl FileSystem for Gate {
 fn many_waiting_requests_of_one_processor_all_begin() {
     const READERS: usize = 16;
     let test = "uring::many_waiting_requests_of_one_processor_all_begin";
-    let Some(_permission) = Permission::hold(test, "Y") else { return };
+    let Some(_switch) = hold(test, true) else { return };
     for _round in 0..2 {
         let gate = Arc::new(Gate::default());
         let shared: Arc<dyn FileSystem> = gate.clone();
@@ -163,7 +140,7 @@ fn many_waiting_requests_of_one_processor_all_begin() {
 #[test]
 fn without_permission_a_mount_is_refused_or_served_by_the_device() {
     let test = "uring::without_permission_a_mount_is_refused_or_served_by_the_device";
-    let Some(_permission) = Permission::hold(test, "N") else { return };
+    let Some(_switch) = hold(test, false) else { return };
     let point = tempfile::tempdir().unwrap();
     let refused = fslab_fuse::mount(Arc::new(MemFs::default()), point.path(), &over_uring());
     let error = refused.err().map(|error| format!("{error:#?}")).unwrap();
@@ -178,7 +155,7 @@ fn without_permission_a_mount_is_refused_or_served_by_the_device() {
 #[test]
 fn every_test_of_a_mount_passes_over_io_uring() {
     let test = "uring::every_test_of_a_mount_passes_over_io_uring";
-    let Some(_permission) = Permission::hold(test, "Y") else { return };
+    let Some(_switch) = hold(test, true) else { return };
     let tests = Command::new(std::env::current_exe().unwrap())
         // Over io_uring, each waiting request needs a thread.
         .args(["--skip", "uring::", "--skip", "deferring::", "--test-threads", "4"])

@@ -10,7 +10,7 @@ use fslab_vfs_testing::conformance::{Allowed, run_all};
 use fslab_vfs_testing::environment::number;
 
 use crate::kept::kill_daemon;
-use crate::support::{Place, require_mounting, umount_unused};
+use crate::support::{Place, Transport, require_mounting, umount_unused};
 use crate::tiering::Tiered;
 
 /// Cases that may fail with writeback, because the kernel's cache hides operations from the daemon.
@@ -41,6 +41,16 @@ fn conforms(place: &Place, allowed: &[Allowed<'_>]) {
 fn a_mounted_null_stack_without_passthrough_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "null:passthrough=off", "-o", "suid,dev"]), &[]);
+}
+
+/// In the second stack, the daemon receives only requests about names.
+#[test]
+fn mounted_null_stacks_conform_over_io_uring() {
+    require_mounting!(Transport::Uring);
+    for layer in ["null:passthrough=off", "null"] {
+        let arguments = ["-l", layer, "-o", "suid,dev"];
+        conforms(&Place::mounted_over(Transport::Uring, &arguments), &[]);
+    }
 }
 
 #[test]

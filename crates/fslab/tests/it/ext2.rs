@@ -11,7 +11,7 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::support::{Place, fslab, is_mounted, require_mounting, run};
+use crate::support::{Place, Transport, fslab, is_mounted, require_mounting, run};
 
 const BAD_INPUT: i32 = 3;
 
@@ -40,7 +40,13 @@ pub fn image(place: &Place, size: &str) -> PathBuf {
 
 /// Mounts a new image.
 pub fn mounted(size: &str, arguments: &[&str]) -> (Place, PathBuf) {
+    mounted_over(Transport::Device, size, arguments)
+}
+
+/// Mounts a new image, whose daemon receives requests through this transport.
+pub fn mounted_over(transport: Transport, size: &str, arguments: &[&str]) -> (Place, PathBuf) {
     let mut place = Place::new();
+    place.transport = transport;
     let image = image(&place, size);
     place.lower = format!("ext2:{}", image.display()).into();
     place.mount(arguments);

@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
-use std::io::{Result, Write};
+use std::io::{Error, Result, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use fslab_vfs_testing::environment::{number, seed};
 
-use crate::ext2::{check, kill, mounted, repair};
-use crate::support::require_mounting;
+use crate::ext2::{check, mounted_over, repair};
+use crate::kill::{Seen, killed_while_working, list, read_back};
+use crate::support::{Transport, require_mounting};
 
 /// Number of kills; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 6;
-const WRITERS: u64 = 3;
 /// Number of names that each writer uses.
 const NAMES: u64 = 13;
 
@@ -41,7 +41,7 @@ impl Work {
     fn step(&mut self, point: &Path, writer: u64, step: u64) -> Result<()> {
         let name = format!("{writer}-{}", step % NAMES);
         let path = point.join(&name);
-        match (step / 3 + writer) % 5 {
+        match (step / 3 + writer) % 7 {
             0..=2 => {
                 let data = vec![step as u8; 1 + (step as usize * 37) % 9000];
                 let mut opened = OpenOptions::new().create(true).append(true).open(&path)?;
@@ -68,6 +68,11 @@ impl Work {
                 self.files.remove(&name);
                 fs::remove_file(&path)?;
             }
+            5 => {
+                let file = self.files.iter().next();
+                read_back(point, file.map(|(name, file)| (name, &file.content)))?;
+            }
+            6 => list(point, self.files.keys())?,
             _ => {}
         }
         Ok(())
@@ -92,23 +97,23 @@ impl Work {
     }
 }
 
-fn killed_once(seed: u64) -> u64 {
-    let (place, image) = mounted("64MiB", &[]);
+/// Performs steps until one fails.
+fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Work, Error) {
+    let mut work = Work::default();
+    let mut step = seed;
+    loop {
+        if let Err(error) = work.step(point, writer, step) {
+            return (work, error);
+        }
+        step += 1;
+    }
+}
+
+fn killed_once(transport: Transport, seed: u64, seen: &mut Seen) -> u64 {
+    let (place, image) = mounted_over(transport, "64MiB", &[]);
     let delay = Duration::from_micros(2000 + seed.wrapping_mul(2_654_435_761) % 120_000);
-    let works: Vec<Work> = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let point = &place.point;
-                scope.spawn(move || {
-                    let mut work = Work::default();
-                    (seed..).take_while(|step| work.step(point, writer, *step).is_ok()).count();
-                    work
-                })
-            })
-            .collect();
-        std::thread::sleep(delay);
-        kill(&place);
-        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    let works = killed_while_working(&place, delay, seen, move |point, writer| {
+        work_until_killed(point, writer, seed)
     });
     // The mount is removed only after all writers have ended. Otherwise they would write to the
     // directory below it.
@@ -125,8 +130,22 @@ fn killed_once(seed: u64) -> u64 {
 #[test]
 fn synced_files_survive_a_daemon_that_is_killed_under_load() {
     require_mounting!();
+    kill_under_load(Transport::Device);
+}
+
+#[test]
+fn synced_files_survive_a_daemon_that_is_killed_over_io_uring() {
+    require_mounting!(Transport::Uring);
+    kill_under_load(Transport::Uring);
+}
+
+fn kill_under_load(transport: Transport) {
     let (kills, seed) = (number("FSLAB_KILLS").unwrap_or(KILLS), seed());
-    let syncs: u64 = (0..kills).map(|round| killed_once(seed.wrapping_add(round * 1000))).sum();
-    println!("{kills} kills, {syncs} syncs");
+    let mut seen = Seen::default();
+    let syncs: u64 = (0..kills)
+        .map(|round| killed_once(transport, seed.wrapping_add(round * 1000), &mut seen))
+        .sum();
+    println!("{kills} kills, {syncs} syncs, {seen:?}");
     assert!(syncs > kills, "{syncs} syncs before {kills} kills");
+    seen.expect_all_queues(transport);
 }

@@ -1,21 +1,30 @@
 //! Tests mounts whose daemon is killed under load. The directory can be mounted again, and the
 //! results of all completed operations are there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fslab_sys::processors;
 use fslab_vfs_testing::environment::{number, seed};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::support::{Place, require_mounting, run};
+use crate::support::{PATIENCE, Place, Transport, daemons_naming, require_mounting, run, soon};
 
 /// Number of kills; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 14;
+/// Number of kills over io_uring.
+const KILLS_OVER_URING: u64 = 30;
 
-/// The operation that was in flight when the daemon died.
+/// Number of threads that work on each processor over io_uring, and the maximum number of all.
+const WORKERS_A_PROCESSOR: usize = 2;
+const WORKERS_MAX: usize = 16;
+
+/// The operation that was in flight when the daemon died, if it changes a file.
 struct Doubt {
     name: String,
     /// Whether the operation appended to a file. Otherwise it changed names.
@@ -28,11 +37,24 @@ type Made = BTreeMap<String, Vec<u8>>;
 #[test]
 fn completed_operations_survive_a_killed_daemon() {
     require_mounting!();
-    let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+    kill_under_load(Transport::Device, LAYERS, KILLS);
+}
+
+#[test]
+fn completed_operations_survive_a_daemon_that_is_killed_over_io_uring() {
+    require_mounting!(Transport::Uring);
+    kill_under_load(Transport::Uring, LAYERS_OVER_URING, KILLS_OVER_URING);
+}
+
+fn kill_under_load(transport: Transport, layers: &[&str], kills: u64) {
+    let kills = number("FSLAB_KILLS").unwrap_or(kills);
     let seed = seed();
-    for (layer, round) in LAYERS.iter().cycle().zip(0..kills) {
-        killed_once(layer, seed.wrapping_add(round));
+    let mut seen = Seen::default();
+    for (layer, round) in layers.iter().cycle().zip(0..kills) {
+        killed_once(transport, layer, seed.wrapping_add(round), &mut seen);
     }
+    eprintln!("{kills} kills, {seen:?}");
+    seen.expect_all_queues(transport);
 }
 
 /// Stacks whose daemons are killed, in turn.
@@ -45,6 +67,7 @@ const LAYERS: &[&str] = &[
     "lz4:chunk=4KiB",
     "uuencode:chunk=8KiB",
 ];
+const LAYERS_OVER_URING: &[&str] = &["null:passthrough=off", "zstd", "null"];
 
 /// Copies files with requests of one chunk, as cp(1) does, and with smaller requests, as tar(1)
 /// does. The layer stages chunks in both cases.
@@ -90,26 +113,111 @@ fn killed_while_copying(layer: &str, length: usize, seed: u64) -> bool {
 }
 
 /// Kills the daemon of a mount after a delay of up to 60 ms.
-fn kill_soon(place: &Place, seed: u64) -> std::thread::JoinHandle<()> {
-    let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
+fn kill_soon(place: &Place, seed: u64) -> std::thread::JoinHandle<Instant> {
     let delay = Duration::from_micros(500 + seed.wrapping_mul(2_654_435_761) % 60_000);
+    kill_after(place, delay)
+}
+
+/// Kills the daemon of a mount after a delay, and waits until its last thread has ended. Returns
+/// the time of the kill.
+fn kill_after(place: &Place, delay: Duration) -> std::thread::JoinHandle<Instant> {
+    let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
+    let daemon = pidfd_open(daemon, PidfdFlags::empty()).unwrap();
     std::thread::spawn(move || {
         std::thread::sleep(delay);
-        kill_process(daemon, Signal::KILL).unwrap();
+        let killed = Instant::now();
+        pidfd_send_signal(&daemon, Signal::KILL).unwrap();
+        let limit = PATIENCE.try_into().unwrap();
+        let ended = poll(&mut [PollFd::new(&daemon, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(ended, 1, "threads of the killed daemon remain");
+        killed
     })
 }
 
-fn killed_once(layer: &str, seed: u64) {
-    let place = Place::mounted(&["-l", layer]);
-    let killer = kill_soon(&place, seed);
-    let writers: Vec<_> = (0..3)
-        .map(|writer| {
-            let point = place.point.clone();
-            std::thread::spawn(move || work_until_killed(&point, writer, seed))
-        })
-        .collect();
-    let made: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
-    killer.join().unwrap();
+/// What programs saw when daemons were killed.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Number of requests that were in flight, by the processor that made them.
+    in_flight: BTreeMap<usize, u64>,
+    /// Longest time from a kill to the last error.
+    until_errors: Duration,
+}
+
+impl Seen {
+    /// Checks that kills met requests in each queue of io_uring. There is a queue for each
+    /// processor.
+    #[track_caller]
+    pub fn expect_all_queues(&self, transport: Transport) {
+        let queues = if transport == Transport::Uring { processors_to_use() } else { Vec::new() };
+        let is_missed = |processor: &usize| !self.in_flight.contains_key(processor);
+        let missed: Vec<_> = queues.into_iter().filter(is_missed).collect();
+        assert!(missed.is_empty(), "no kill during requests from these processors: {missed:?}");
+    }
+}
+
+/// Returns the processors that threads use over io_uring.
+fn processors_to_use() -> Vec<usize> {
+    let online = processors::online().unwrap();
+    online.into_iter().take(WORKERS_MAX / WORKERS_A_PROCESSOR).collect()
+}
+
+/// Kills the daemon of a mount after a delay, while threads work. Each thread has a number, and
+/// ends at its first error. Returns the results of the threads.
+///
+/// # Panics
+/// If a thread gets no error, or an error that a killed daemon does not cause.
+pub fn killed_while_working<T: Send + 'static>(
+    place: &Place,
+    delay: Duration,
+    seen: &mut Seen,
+    work: impl Fn(&Path, u64) -> (T, std::io::Error) + Clone + Send + 'static,
+) -> Vec<T> {
+    let workers: Vec<Option<usize>> = match place.transport {
+        Transport::Device => vec![None; 3],
+        Transport::Uring => {
+            processors_to_use().repeat(WORKERS_A_PROCESSOR).into_iter().map(Some).collect()
+        }
+    };
+    let killer = kill_after(place, delay);
+    let start = |(worker, processor): (u64, Option<usize>)| {
+        let (point, work) = (place.point.clone(), work.clone());
+        let thread = std::thread::spawn(move || {
+            processor.into_iter().for_each(|number| processors::run_on(number).unwrap());
+            work(&point, worker)
+        });
+        (processor, thread)
+    };
+    let threads: Vec<_> = (0..).zip(workers).map(start).collect();
+    let killed = killer.join().unwrap();
+    assert_eq!(daemons_naming(&place.point), [0_u32; 0], "processes of the killed daemon remain");
+    soon("every request got a reply or an error", || {
+        threads.iter().all(|(_, thread)| thread.is_finished())
+    });
+    seen.until_errors = seen.until_errors.max(killed.elapsed());
+    let mut results = Vec::new();
+    for (processor, thread) in threads {
+        let (result, error) = thread.join().unwrap();
+        match Errno::from_io_error(&error) {
+            // The request was in flight. The kernel cancels requests that it was about to pass to a
+            // thread through io_uring.
+            Some(Errno::CONNABORTED | Errno::CANCELED) => {
+                processor.into_iter().for_each(|one| *seen.in_flight.entry(one).or_default() += 1);
+            }
+            // The request was made later.
+            Some(Errno::NOTCONN) => {}
+            _ => panic!("unexpected error after a kill: {error}"),
+        }
+        results.push(result);
+    }
+    results
+}
+
+fn killed_once(transport: Transport, layer: &str, seed: u64, seen: &mut Seen) {
+    let place = Place::mounted_over(transport, &["-l", layer]);
+    let delay = Duration::from_micros(500 + seed.wrapping_mul(2_654_435_761) % 60_000);
+    let made = killed_while_working(&place, delay, seen, move |point, writer| {
+        work_until_killed(point, writer, seed)
+    });
     mount_again(&place, layer, seed.is_multiple_of(2));
     for (made, in_doubt) in &made {
         check(layer, &place.point, made, in_doubt.as_ref());
@@ -117,18 +225,22 @@ fn killed_once(layer: &str, seed: u64) {
     place.umount();
 }
 
-/// Creates, appends to, renames and removes files until an operation fails. Returns the results of
-/// the completed operations, and the failed operation.
-fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Made, Option<Doubt>) {
+/// The files after the completed operations, and the failed operation.
+type Work = (Made, Option<Doubt>);
+
+/// Creates, appends to, renames, removes, reads and lists files until an operation fails.
+fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Work, std::io::Error) {
     let mut made = Made::new();
-    for step in seed.. {
+    let mut step = seed;
+    loop {
         let name = format!("{writer}-{}", step % 17);
-        let operation = (step / 3 + writer) % 4;
-        if apply(point, &name, step, operation, &mut made).is_err() {
-            return (made, Some(Doubt { name, appended: operation < 2 }));
+        let operation = (step / 3 + writer) % 6;
+        if let Err(error) = apply(point, &name, step, operation, &mut made) {
+            let in_doubt = (operation < 4).then_some(Doubt { name, appended: operation < 2 });
+            return ((made, in_doubt), error);
         }
+        step += 1;
     }
-    (made, None)
 }
 
 fn apply(
@@ -160,8 +272,29 @@ fn apply(
             fs::remove_file(&path)?;
             made.remove(name);
         }
+        4 => read_back(point, made.iter().next())?,
+        5 => list(point, made.keys())?,
         _ => {}
     }
+    Ok(())
+}
+
+/// Reads a file and compares its content.
+pub fn read_back(point: &Path, file: Option<(&String, &Vec<u8>)>) -> std::io::Result<()> {
+    let Some((name, expected)) = file else { return Ok(()) };
+    let found = fs::read(point.join(name))?;
+    assert!(found == *expected, "{name} contains other bytes");
+    Ok(())
+}
+
+/// Lists a directory and checks that all of these files are in it, while other files change.
+pub fn list<'a>(point: &Path, names: impl Iterator<Item = &'a String>) -> std::io::Result<()> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(point)? {
+        found.insert(entry?.file_name().into_string().unwrap());
+    }
+    let missing: Vec<_> = names.filter(|name| !found.contains(*name)).collect();
+    assert!(missing.is_empty(), "a listing lacks {missing:?}");
     Ok(())
 }
 

@@ -59,5 +59,6 @@ mod tier_s3;
 mod tier_space;
 mod tier_users;
 mod tiering;
+mod transports;
 mod unmounting;
 mod upgrading;

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
+use fslab_vfs_testing::uring_switch::{UringSwitch, obstacle_to_uring};
+use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
 /// Time limit for events that must happen soon. It is long, because the machine may be busy.
@@ -15,7 +17,11 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Ends a test with a skip message if nothing can be mounted here.
 macro_rules! require_mounting {
     () => {
-        if $crate::support::can_not_mount(concat!(module_path!(), ", line ", line!())) {
+        require_mounting!($crate::support::Transport::Device);
+    };
+    ($transport:expr) => {
+        let test = concat!(module_path!(), ", line ", line!());
+        if $crate::support::can_not_mount_over($transport, test) {
             return;
         }
     };
@@ -23,7 +29,14 @@ macro_rules! require_mounting {
 pub(crate) use require_mounting;
 
 pub fn can_not_mount(test: &str) -> bool {
-    let obstacle = obstacle_to_mounting();
+    can_not_mount_over(Transport::Device, test)
+}
+
+pub fn can_not_mount_over(transport: Transport, test: &str) -> bool {
+    let obstacle = match transport {
+        Transport::Device => obstacle_to_mounting(),
+        Transport::Uring => obstacle_to_uring(),
+    };
     if let Some(reason) = obstacle {
         skip(test, reason);
     }
@@ -128,12 +141,20 @@ pub fn scratch_in_memory() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
+/// How a daemon receives requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Device,
+    Uring,
+}
+
 /// A new lower directory and a new mount point, which ordinary users can access. Everything mounted
 /// there is unmounted on drop.
 pub struct Place {
     _scratch: TempDir,
     pub lower: PathBuf,
     pub point: PathBuf,
+    pub transport: Transport,
 }
 
 impl Place {
@@ -156,13 +177,20 @@ impl Place {
         let (lower, point) = (scratch.path().join("lower"), scratch.path().join("point"));
         std::fs::create_dir(&lower).unwrap();
         std::fs::create_dir(&point).unwrap();
-        Self { _scratch: scratch, lower, point }
+        Self { _scratch: scratch, lower, point, transport: Transport::Device }
     }
 
     /// Mounts a new lower directory with arguments.
     #[track_caller]
     pub fn mounted(arguments: &[&str]) -> Self {
-        let place = Self::new();
+        Self::mounted_over(Transport::Device, arguments)
+    }
+
+    /// Mounts a new lower directory, whose daemon receives requests through this transport.
+    #[track_caller]
+    pub fn mounted_over(transport: Transport, arguments: &[&str]) -> Self {
+        let mut place = Self::new();
+        place.transport = transport;
         place.mount(arguments);
         place
     }
@@ -173,9 +201,11 @@ impl Place {
         // Only the caution about experimental layers is allowed.
         let mut beyond = message.lines().filter(|line| !line.contains("experimental"));
         assert_eq!((code, beyond.next()), (0, None), "{message}");
+        assert!(self.transport == Transport::Device || self.uses_io_uring());
     }
 
     pub fn try_mount(&self, arguments: &[&str]) -> (i32, String) {
+        let _switch = (self.transport == Transport::Uring).then(|| UringSwitch::set(true));
         ended(&mut self.mount_command(arguments))
     }
 
@@ -183,7 +213,20 @@ impl Place {
     pub fn mount_command(&self, arguments: &[&str]) -> Command {
         let paths = [self.lower.to_str().unwrap(), self.point.to_str().unwrap()];
         // Another test may switch io_uring on for the whole machine. A later `transport=` wins.
-        fslab(&[&["mount", "-o", "transport=device"], arguments, &paths].concat())
+        let transport = match self.transport {
+            Transport::Device => "transport=device",
+            Transport::Uring => "transport=uring",
+        };
+        fslab(&[&["mount", "-o", transport], arguments, &paths].concat())
+    }
+
+    /// Returns whether the daemon of this mount point has threads that receive requests through
+    /// io_uring.
+    pub fn uses_io_uring(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.daemon())).unwrap();
+        let names =
+            threads.filter_map(|thread| std::fs::read(thread.ok()?.path().join("comm")).ok());
+        names.into_iter().any(|name| name == b"fslab-uring\n")
     }
 
     #[track_caller]
@@ -211,11 +254,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let mut flags = UnmountFlags::DETACH;
         if std::thread::panicking() {
             self.kill_daemons();
+            // Requests without an answer fail, so that their threads can end.
+            flags |= UnmountFlags::FORCE;
         }
         while is_mounted(&self.point) {
-            if rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::DETACH).is_err() {
+            if unmount(&self.point, flags).is_err() {
                 return;
             }
         }
