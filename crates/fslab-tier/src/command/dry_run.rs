@@ -127,7 +127,7 @@ impl Execution<'_> {
         let scanned = tier.catalogue().scanned()?;
         let (mut objects, mut bytes, mut unproven) = (0, 0, 0);
         tier.catalogue().for_each_in_turn(&mut |row| {
-            let Some(is_proven) = tier.is_expirable(&row, scanned) else { return Ok(()) };
+            let Some(is_proven) = tier.is_expirable(&row, scanned)? else { return Ok(()) };
             objects += 1;
             bytes += row.version.size;
             unproven += u64::from(!is_proven);

@@ -17,7 +17,13 @@ impl Tier {
         match self.named_version(&row) {
             Ok(Some(residency)) if residency.version.object == row.version.object => {
                 let version = residency.version;
-                self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
+                let sources = match row.sources {
+                    // The object may not need all of the sources in a pending row.
+                    Some(sources) if !sources.is_empty() => None,
+                    sources => sources,
+                };
+                let state = ObjectState::Live;
+                self.catalogue.put(&[ObjectRow { state, version, sources, ..row }])
             }
             // An unavailable archive may contain a copy of the object, which can't be deleted now.
             // The row is kept until that copy can be deleted.

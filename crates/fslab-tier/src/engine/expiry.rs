@@ -16,6 +16,7 @@ use crate::engine::tree::scan::Scanned;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::object::reader::ObjectReader;
 use crate::stored::Version;
 use crate::stored::residency::{ReadResidency, Residency, Unreadable};
 
@@ -73,7 +74,11 @@ impl Tier {
         rows.retain(|row| self.is_in_writable(&row.version));
         // Rows are deleted before objects, because a row without an object would refer to a missing
         // copy. The next scan finds an object without a row.
-        let unused = self.catalogue.remove(&rows)?;
+        let (removed, unused) = self.catalogue.remove(&rows)?;
+        for row in rows.iter().filter(|row| !removed.contains(&row.version.object)) {
+            self.catalogue.keep_as_source(row.version.object)?;
+        }
+        rows.retain(|row| removed.contains(&row.version.object));
         let archives = self.writable_archives();
         let deleted: Vec<Result<Deletion>> =
             unused.iter().map(|container| delete_from(&archives, *container)).collect();
@@ -135,16 +140,56 @@ impl Tier {
         self.look_for_archives();
         self.retry_deletions();
         let scanned = self.catalogue.scanned()?;
+        let are_sources_known = self.find_sources(request)?;
+        if !are_sources_known {
+            tracing::warn!(
+                "the versions of large files are kept, because objects that can't be read may need \
+                 blocks of them"
+            );
+        }
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
             self.check_going(request)?;
-            let due = self.due(behind, scanned)?;
+            let mut due = self.due(behind, scanned)?;
             let Some(last) = due.last() else { break };
             behind = Some(last.version.object);
+            due.retain(|row| are_sources_known || !row.may_be_source());
             self.expire_some(due, &mut expired)?;
         }
         expired.repacked = self.repack(request)?;
         Ok(expired)
+    }
+
+    /// Reads the sources of the objects whose sources are unknown, because a part of the catalogue
+    /// was lost. Returns whether all objects that need blocks of others are now known.
+    ///
+    /// # Errors
+    /// Errors of the catalogue; [`Error::Interrupted`].
+    pub(super) fn find_sources(&self, request: &Request) -> Result<bool> {
+        if !self.catalogue.is_listed()? {
+            return Ok(false);
+        }
+        loop {
+            let unknown = self.catalogue.with_unknown_sources(BATCH)?;
+            for row in &unknown {
+                self.check_going(request)?;
+                let open = |archive: &_| ObjectReader::open(archive, &row.version);
+                match self
+                    .ask_holders(&row.version, |archive| Ok(open(archive)?.source_containers()))
+                {
+                    Ok(sources) => self.catalogue.resolve_sources(row.version.object, &sources)?,
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(error) => {
+                        let path = crate::error::shown(&row.path);
+                        tracing::warn!(%error, "{path}: can't read an archived version");
+                        return Ok(false);
+                    }
+                }
+            }
+            if unknown.is_empty() {
+                return Ok(true);
+            }
+        }
     }
 
     /// Tries again to delete the containers that stores retain. A failure does not prevent the
@@ -161,12 +206,27 @@ impl Tier {
     /// Returns `None` if [`Self::expire`] would not delete an object now. Otherwise returns whether
     /// a scan has confirmed that no file needs the object. `scanned` is the number of the last
     /// complete scan.
-    pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Option<bool> {
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Result<Option<bool>> {
         let goes = self.is_old(row, self.around.calendar.now())
+            && !self.is_kept_for_others(row)?
             && !self.is_partly_unavailable(&row.version)
             && !self.is_read(row)
             && self.is_in_writable(&row.version);
-        goes.then(|| is_proven(row, scanned))
+        Ok(goes.then(|| is_proven(row, scanned)))
+    }
+
+    /// Returns whether an unneeded object is kept because another object needs its blocks, or may
+    /// do so.
+    fn is_kept_for_others(&self, row: &ObjectRow) -> Result<bool> {
+        if !row.may_be_source() {
+            return Ok(false);
+        }
+        let are_known =
+            self.catalogue.is_listed()? && self.catalogue.with_unknown_sources(1)?.is_empty();
+        Ok(!are_known || self.catalogue.is_source(row.version.location.container)?)
     }
 
     /// Takes the lock under which unneeded objects are determined, deleted or moved; waits for it
@@ -212,13 +272,16 @@ impl Tier {
         Ok(due)
     }
 
-    /// Returns whether some object is past its retention time, but no scan has confirmed that it is
-    /// unneeded.
+    /// Returns whether some object is past its retention time, but no scan has confirmed that
+    /// neither a file nor another object needs it.
     fn has_unproven(&self) -> Result<bool> {
         let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
+        // A scan can list the objects with sources only if no archive is missing.
+        let is_listable = !self.catalogue.is_listed()? && self.missing_archives()?.is_empty();
         let mut is_found = false;
         self.catalogue.for_some(None, &mut |row| {
-            is_found = self.is_old(&row, now) && !is_proven(&row, scanned);
+            let is_unproven = !is_proven(&row, scanned) || (is_listable && row.may_be_source());
+            is_found = self.is_old(&row, now) && is_unproven;
             Ok(!is_found)
         })?;
         Ok(is_found)
@@ -226,7 +289,8 @@ impl Tier {
 
     /// Returns whether an object has been recorded as unneeded for at least the retention time.
     fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
-        let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
+        use ObjectState::{Removed, Replaced, Source};
+        let is_unused = matches!(row.state, Replaced | Removed | Source);
         is_unused && age(row.since, now) >= self.settings.keep
     }
 

@@ -228,7 +228,9 @@ impl Tier {
         let (mut whole, mut problem) = (Vec::new(), None);
         for archive in self.writable_holders(version) {
             archive.forget((ContainerKind::Files, version.location.container));
-            match ObjectReader::open(&archive, version) {
+            let opened = ObjectReader::open(&archive, version)
+                .and_then(|reader| reader.check_sources().map(|()| reader));
+            match opened {
                 Ok(reader) => whole.push(reader),
                 Err(error) => problem = Some(error),
             }

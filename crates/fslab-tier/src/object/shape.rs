@@ -187,6 +187,7 @@ mod tests {
             sequence: 1,
             size: contents.len() as u64,
             created: Timestamp::default(),
+            may_have_sources: false,
         };
         let writer = ObjectWriter::begin(&mut bytes, &heading, attributes, &mut encoder);
         let mut writer = writer.unwrap();

@@ -14,6 +14,7 @@ use crate::catalogue::ObjectRow;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::object::reader::ObjectReader;
 use crate::stored::{Attributes, TreeEntry, Version};
 
 /// The permissions that a directory needs until its contents are made.
@@ -161,12 +162,16 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Returns a version with a list of the archives that contain it at present.
+    /// Returns a version with a list of the archives that contain it at present, with its sources.
     pub(super) fn with_copies(&self, version: &Version) -> Version {
         let container = version.location.container;
+        let has_no_sources = ObjectRow::unread_sources(version).is_some();
         let holds = |archive: &&Arc<dyn Archive>| {
             let end = version.location.offset.saturating_add(version.location.length);
-            archive.length((ContainerKind::Files, container)).is_ok_and(|length| length >= end)
+            let length = archive.length((ContainerKind::Files, container));
+            let has_sources =
+                || ObjectReader::open(archive, version).and_then(|reader| reader.check_sources());
+            length.is_ok_and(|length| length >= end) && (has_no_sources || has_sources().is_ok())
         };
         let copies = self.archives.iter().filter(holds).map(|archive| archive.id()).collect();
         Version { copies, ..version.clone() }

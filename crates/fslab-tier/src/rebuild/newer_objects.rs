@@ -124,7 +124,7 @@ impl Rebuilder<'_> {
             }
             // Damage to one member of a bundle does not affect the others.
             let placed = ObjectReader::open_any(archive, kind, location)
-                .and_then(|object| self.place(&object));
+                .and_then(|object| object.check_sources().and_then(|()| self.place(&object)));
             self.tell(placed);
         }
         Ok(())

@@ -89,7 +89,7 @@ impl Tier {
         self.note_entry(ArchiveEntry { usage: ArchiveUsage::Detached, ..entry.clone() });
         // The catalogue of an older home may list copies in this archive only.
         let detached = self
-            .check_unneeded(entry)
+            .check_unneeded(entry, request)
             .and_then(|()| self.advance_open_epoch())
             .and_then(|()| save());
         if let Err(error) = detached {
@@ -104,13 +104,14 @@ impl Tier {
         Ok(())
     }
 
-    /// Scans the tree if the catalogue is in doubt. After a crash, the catalogue may lack objects
-    /// that files need.
+    /// Scans the tree and the archives if the catalogue is in doubt. After a crash, the catalogue
+    /// may lack objects that files need; after a loss, it may lack objects that need blocks of
+    /// others.
     ///
     /// # Errors
     /// If the catalogue is still in doubt after the scan; errors of the scan.
     pub(in crate::engine) fn end_doubt_by_scan(self: &Arc<Self>, request: &Request) -> Result<()> {
-        if !self.is_in_doubt() {
+        if !self.is_in_doubt() && self.catalogue.is_listed()? {
             return Ok(());
         }
         self.scan(request)?;
@@ -124,11 +125,18 @@ impl Tier {
         }
     }
 
-    fn check_unneeded(&self, entry: &ArchiveEntry) -> Result<()> {
+    fn check_unneeded(&self, entry: &ArchiveEntry, request: &Request) -> Result<()> {
         let name = entry.address.label();
         let refused = |what: String| Err(Error::Refused { what });
         if self.outbound.has_upload_to(entry.id) {
             return refused(format!("files are being archived to {name}: try again later"));
+        }
+        if !self.find_sources(request)? {
+            return refused(
+                "it is not known which objects contain blocks of other versions: run `fslab tier \
+                 scan` while all archives are available"
+                    .to_owned(),
+            );
         }
         let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
@@ -148,13 +156,21 @@ impl Tier {
     }
 
     /// Returns the number of versions that would have too few copies without an archive. Copies in
-    /// unavailable archives, and copies that another tree may delete, are ignored.
+    /// unavailable archives, copies that another tree may delete, and copies without all of their
+    /// sources are ignored.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);
+        let sources = self.catalogue.copies_of_sources()?;
         self.catalogue.for_each(&mut |row| {
             let copies = &row.version.copies;
-            let left = copies.iter().filter(|copy| **copy != archive && others.contains(copy));
+            let has_sources = |copy: &Id| {
+                let mut needed = row.sources.iter().flatten();
+                needed.all(|source| sources.get(source).is_some_and(|all| all.contains(copy)))
+            };
+            let is_left =
+                |copy: &&Id| **copy != archive && others.contains(copy) && has_sources(copy);
+            let left = copies.iter().filter(is_left);
             count += u64::from(copies.contains(&archive) && left.count() < wanted);
             Ok(())
         })?;

@@ -91,6 +91,7 @@ impl Tier {
             in_part: HashSet::new(),
             asks_archives: self.catalogue.is_distrusted()?,
             unresolved: 0,
+            has_unlisted: false,
         };
         let skipped = scan.files(heard)?;
         scan.retire_unseen(skipped)?;
@@ -103,6 +104,9 @@ impl Tier {
         // needs may belong to that tree.
         for archive in self.writable_archives() {
             scan.archive(&archive, heard)?;
+        }
+        if scan.found.missing.is_empty() && !scan.has_unlisted {
+            self.catalogue.note_listed()?;
         }
         Ok(scan.found)
     }
@@ -147,6 +151,8 @@ struct Scan<'a> {
     asks_archives: bool,
     /// Number of compact residencies whose objects could not be read from any archive.
     unresolved: u64,
+    /// Whether an object with sources was found and got no row.
+    has_unlisted: bool,
 }
 
 impl Scan<'_> {
@@ -325,7 +331,10 @@ impl Scan<'_> {
         let now = || self.tier.around.calendar.now();
         let since = before.as_ref().map_or_else(now, |row| row.since);
         let (state, path) = (ObjectState::Live, place.path.to_vec());
-        let after = ObjectRow { state, file, inode, version, since, seen: self.number, path };
+        let known = before.as_ref().and_then(ObjectRow::known_sources).cloned();
+        let sources = known.or_else(|| ObjectRow::unread_sources(&version));
+        let seen = self.number;
+        let after = ObjectRow { state, file, inode, version, since, seen, path, sources };
         RowChange { before, after }
     }
 
@@ -438,6 +447,7 @@ impl Scan<'_> {
                     since,
                     seen: 0,
                     path: reader.attributes().path.clone(),
+                    sources: Some(reader.source_containers()),
                 }),
                 // A damaged member of a bundle does not affect the other members.
                 Err(error) if error.is_unavailable() => return Err(error),
@@ -445,6 +455,9 @@ impl Scan<'_> {
             }
         }
         if !self.found.has_met_all() || self.found.is_partly_hidden {
+            let has_sources =
+                |row: &ObjectRow| row.sources.as_ref().is_none_or(|all| !all.is_empty());
+            self.has_unlisted |= rows.iter().any(has_sources);
             return Ok(());
         }
         self.found.unneeded += rows.len() as u64;

@@ -1,0 +1,156 @@
+//! The basis of a new version: the file's last version, whose unchanged blocks are not archived
+//! again. The new object refers to the objects that contain them, its sources.
+//!
+//! Every archive that receives a copy of the new object must have all of its sources, because a
+//! copy must not depend on another archive.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use super::archiving::{Job, Part};
+use crate::archive::Archive;
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::engine::Tier;
+use crate::error::Result;
+use crate::id::Id;
+use crate::object::reader::ObjectReader;
+use crate::stored::format::{SOURCES_MAX, SourceRecord, blocks_of};
+use crate::stored::{BLOCK_BYTES, Version};
+
+/// A source is not referred to if less than this share of it (one byte in so many) is needed, so
+/// that archives do not keep many unneeded bytes. Its needed blocks are archived again. At most
+/// [`SPARED_BYTES`] of unneeded bytes are ignored.
+const NEEDED_SHARE: u64 = 4;
+const SPARED_BYTES: u64 = BLOCK_BYTES;
+
+/// The last version of a file, and the objects to which a new version can refer.
+pub(super) struct Basis {
+    reader: ObjectReader,
+    sources: Vec<SourceRecord>,
+}
+
+impl Basis {
+    /// Returns the objects to which the new version may refer.
+    pub(super) fn sources(&self) -> &[SourceRecord] {
+        &self.sources
+    }
+
+    /// Returns the containers of these objects.
+    pub(super) fn source_containers(&self) -> Vec<Id> {
+        self.sources.iter().map(|source| Id(source.container)).collect()
+    }
+
+    /// Returns a block that was not changed, if the new version need not contain it. `length` is
+    /// the length of the block in the new version.
+    pub(super) fn unread(&self, block: u64, length: u64) -> Result<Option<Part<'static>>> {
+        if block >= self.reader.blocks() {
+            return Ok(None);
+        }
+        let Some(referred) = self.reader.referred(block)? else {
+            return Ok(Some(Part::Zeros(length)));
+        };
+        let is_usable = u64::from(referred.entry.length.get()) == length
+            && self.sources.contains(&referred.source);
+        Ok(is_usable.then_some(Part::Referred(referred)))
+    }
+
+    /// Like [`Self::unread`], for a block that may have been changed and now has these bytes.
+    pub(super) fn same(&self, block: u64, bytes: &[u8]) -> Result<Option<Part<'static>>> {
+        let is_same = block < self.reader.blocks() && self.reader.block_sum(block)?.is_of(bytes);
+        if is_same { self.unread(block, bytes.len() as u64) } else { Ok(None) }
+    }
+}
+
+impl Tier {
+    /// Returns the basis of the new version of a file; `None` if the new object will contain all
+    /// blocks.
+    ///
+    /// # Errors
+    /// Errors of the catalogue; [`Error::Interrupted`](crate::Error::Interrupted).
+    pub(super) fn basis(
+        &self,
+        job: &Job,
+        archives: &[Arc<dyn Archive>],
+        request: &Request,
+    ) -> Result<Option<Basis>> {
+        let Some(before) = job.before.as_ref().filter(|_| self.settings.deltas) else {
+            return Ok(None);
+        };
+        let version = &before.version;
+        // A member of a bundle, at an offset above 0, may be moved to another bundle.
+        let is_small = version.size.min(job.attr.size) <= BLOCK_BYTES;
+        if is_small || version.location.offset > 0 || !self.are_in_all(version, archives)? {
+            return Ok(None);
+        }
+        let mut reader = None;
+        for archive in archives {
+            // An archive without the last version can still receive a complete copy.
+            let opened = ObjectReader::open(archive, version)
+                .and_then(|found| found.check_sources().map(|()| found));
+            match opened {
+                Ok(found) => reader = Some(found),
+                Err(error) => {
+                    tracing::debug!(%error, "all blocks of a file are archived again");
+                    return Ok(None);
+                }
+            }
+        }
+        let Some(reader) = reader else { return Ok(None) };
+        let mut sources = self.worthwhile_sources(&reader, job, request)?;
+        for index in (0..sources.len()).rev() {
+            if !self.is_intact_in(&sources[index], archives)? {
+                sources.remove(index);
+            }
+        }
+        Ok((!sources.is_empty()).then_some(Basis { reader, sources }))
+    }
+
+    /// Returns whether both the file's xattr and the catalogue record copies of a version in all of
+    /// these archives, and no scrub has found that all copies are damaged.
+    fn are_in_all(&self, version: &Version, archives: &[Arc<dyn Archive>]) -> Result<bool> {
+        let row = self.catalogue.get(version.object)?;
+        let row = row.filter(|row| row.version.location == version.location);
+        if self.catalogue.is_damaged(version.object)? {
+            return Ok(false);
+        }
+        let is_in = |archive: &Arc<dyn Archive>| {
+            let lists = |version: &Version| version.copies.contains(&archive.id());
+            lists(version) && row.as_ref().is_some_and(|row| lists(&row.version))
+        };
+        Ok(archives.iter().all(is_in))
+    }
+
+    /// Returns whether the catalogue records copies of a source in all of these archives, and no
+    /// scrub has found that all copies are damaged.
+    fn is_intact_in(&self, source: &SourceRecord, archives: &[Arc<dyn Archive>]) -> Result<bool> {
+        let object = Id(source.object);
+        let row = self.catalogue.get(object)?.filter(|row| row.state != ObjectState::Pending);
+        let has = |row: &ObjectRow| {
+            archives.iter().all(|archive| row.version.copies.contains(&archive.id()))
+        };
+        Ok(row.as_ref().is_some_and(has) && !self.catalogue.is_damaged(object)?)
+    }
+
+    /// Returns the objects of which the new version needs enough bytes, if no block has changed.
+    fn worthwhile_sources(
+        &self,
+        reader: &ObjectReader,
+        job: &Job,
+        request: &Request,
+    ) -> Result<Vec<SourceRecord>> {
+        let mut needed: HashMap<[u8; 16], (SourceRecord, u64)> = HashMap::new();
+        for block in 0..reader.blocks().min(blocks_of(job.attr.size)) {
+            self.check_going(request)?;
+            let Some(referred) = reader.referred(block)? else { continue };
+            let (_, bytes) = needed.entry(referred.source.object).or_insert((referred.source, 0));
+            *bytes += u64::from(referred.entry.stored_length.get());
+        }
+        let mut needed: Vec<_> = needed.into_values().collect();
+        needed.retain(|(source, bytes)| bytes * NEEDED_SHARE + SPARED_BYTES >= source.length.get());
+        needed.sort_by_key(|(source, bytes)| (std::cmp::Reverse(*bytes), source.object));
+        needed.truncate(SOURCES_MAX);
+        Ok(needed.into_iter().map(|(source, _)| source).collect())
+    }
+}
