@@ -1,13 +1,14 @@
 //! Which objects contain blocks of others. An object may refer to blocks in other objects, its
 //! sources. No archive may delete a source while a row lists it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use redb::{ReadableTable, TableDefinition};
 
 use super::{Catalogue, OBJECTS, ObjectRow, ObjectState, insert, last_scan};
 use crate::error::Result;
 use crate::id::Id;
+use crate::stored::Version;
 use crate::stored::format::SourceRecord;
 
 /// A container, and an object with blocks in it.
@@ -183,26 +184,26 @@ impl Catalogue {
         self.ask(|transaction| is_needed(&transaction.open_table(NEEDED)?, container))
     }
 
-    /// Returns the archives with copies of each source, by its container.
+    /// Returns the versions in all sources, by their containers.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
-    pub fn copies_of_sources(&self) -> Result<HashMap<Id, Vec<Id>>> {
-        let mut copies: HashMap<Id, Vec<Id>> = self.ask(|transaction| {
+    pub fn source_versions(&self) -> Result<HashMap<Id, Version>> {
+        let needed: HashSet<Id> = self.ask(|transaction| {
             let needed = transaction.open_table(NEEDED)?;
-            let containers = needed.iter()?.map(|entry| Ok((Id(entry?.0.value().0), Vec::new())));
-            containers.collect::<Result<_, _>>()
+            needed.iter()?.map(|entry| Ok(Id(entry?.0.value().0))).collect()
         })?;
-        if copies.is_empty() {
-            return Ok(copies);
+        let mut versions = HashMap::new();
+        if needed.is_empty() {
+            return Ok(versions);
         }
-        self.for_each(&mut |row| {
-            if let Some(copies) = copies.get_mut(&row.version.location.container) {
-                copies.clone_from(&row.version.copies);
+        self.for_each(&mut |ObjectRow { version, .. }| {
+            if needed.contains(&version.location.container) {
+                versions.insert(version.location.container, version);
             }
             Ok(())
         })?;
-        Ok(copies)
+        Ok(versions)
     }
 
     /// Returns the rows of objects whose sources are unknown, at most `limit`.

@@ -161,12 +161,14 @@ impl Tier {
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);
-        let sources = self.catalogue.copies_of_sources()?;
+        let sources = self.catalogue.source_versions()?;
         self.catalogue.for_each(&mut |row| {
             let copies = &row.version.copies;
             let has_sources = |copy: &Id| {
                 let mut needed = row.sources.iter().flatten();
-                needed.all(|source| sources.get(source).is_some_and(|all| all.contains(copy)))
+                needed.all(|source| {
+                    sources.get(source).is_some_and(|source| source.copies.contains(copy))
+                })
             };
             let is_left =
                 |copy: &&Id| **copy != archive && others.contains(copy) && has_sources(copy);
