@@ -161,10 +161,12 @@ impl Planner<'_> {
         self.read(&archive, version.location, opening.chain(shape.page_reads(numbers())));
         for read in shape.block_reads(numbers()) {
             // Any block may be the first one that is read from its container.
-            let source = sources.first().copied();
-            source.iter().for_each(|source| self.forget(&archive, *source));
-            let container = source.unwrap_or(version.location.container);
-            let location = Location { container, ..version.location };
+            let mut location = version.location;
+            if let Some(source) = sources.first() {
+                self.forget(&archive, *source);
+                location.container = *source;
+                location.length = version.size.saturating_add(BLOCK_BYTES);
+            }
             self.read(&archive, location, [read].into_iter());
         }
         Ok(())

@@ -11,24 +11,24 @@ use fslab_tier::command::Command;
 use fslab_tier::object::reader::ObjectReader;
 use fslab_tier::{Id, Released, Settings, own_request};
 use fslab_vfs::{Ino, MemFs, OpenMode};
+use parking_lot::Mutex;
 
 use crate::bundles::expire;
-use crate::concurrency::rows;
+use crate::concurrency::{Meddled, rows};
+use crate::encryption::sealed;
 use crate::parts::{empty_tree, fresh_over, rebuild_in};
-use crate::support::{Bench, MIB, TIER, noise, told};
+use crate::support::{Bench, MIB, TIER, copied, noise, open, told};
 
 const FILES: ContainerKind = ContainerKind::Files;
 
 /// Makes a tier that archives only changed blocks, and keeps no earlier versions.
 fn bench(copies: u8) -> Bench {
-    let settings = Settings {
-        deltas: true,
-        keep: Duration::ZERO,
-        copies: copies.into(),
-        ahead: 0,
-        ..Settings::of(TIER)
-    };
-    Bench::with(Arc::new(MemFs::default()), settings, copies)
+    Bench::with(Arc::new(MemFs::default()), settings(copies), copies)
+}
+
+fn settings(copies: u8) -> Settings {
+    let (keep, copies) = (Duration::ZERO, copies.into());
+    Settings { deltas: true, keep, copies, ahead: 0, ..Settings::of(TIER) }
 }
 
 fn write(bench: &Bench, ino: Ino, offset: u64, bytes: &[u8]) {
@@ -379,4 +379,78 @@ fn row_with_sources_is_written_only_if_they_have_rows() {
     let pending = ObjectRow { state: ObjectState::Pending, ..source.clone() };
     catalogue.put(&[pending]).unwrap();
     assert!(!catalogue.put_with_sources(&new(2), &records).unwrap());
+}
+
+/// The engine is killed after the file's xattr refers to the new version, and before the catalogue
+/// records it.
+#[test]
+fn version_that_a_kill_left_pending_keeps_its_sources() {
+    let lower = Arc::new(Meddled::default());
+    let first = Bench::with(lower.clone(), settings(1), 1);
+    let mut bytes = noise(1, 4 * MIB);
+    let ino = first.client().file(Ino::ROOT, "file", &bytes).unwrap();
+    first.archive(ino, "file").unwrap();
+    write(&first, ino, 2 * MIB, b"something");
+    bytes[2 * MIB as usize..][..9].copy_from_slice(b"something");
+    let (tier, kept) = (Arc::clone(&first.tier), Arc::new(Mutex::new(None)));
+    let keep = Arc::clone(&kept);
+    lower.at(ino, move || *keep.lock() = Some(copied(tier.catalogue())));
+    first.archive(ino, "file").unwrap();
+    release(&first, ino);
+    first.tier.shutdown().unwrap();
+    let catalogue = kept.lock().take().unwrap();
+    assert_eq!(catalogue.pending().unwrap().len(), 1);
+    let mut bench = first;
+    (bench.tier, bench.fs) =
+        open(&bench.lower, &settings(1), &bench.archives, catalogue, &bench.around);
+    for _ in 0..3 {
+        scan(&bench);
+        assert_eq!(expire(&bench).objects, 0);
+    }
+    let ino = bench.client().lookup(Ino::ROOT, "file").unwrap().ino;
+    expect(&bench, ino, &bytes);
+}
+
+#[test]
+fn drained_archive_is_detached_only_if_the_other_has_the_sources() {
+    let bench = Bench::with(Arc::new(MemFs::default()), settings(1), 2);
+    let mut bytes = noise(1, 4 * MIB);
+    let ino = bench.client().file(Ino::ROOT, "file", &bytes).unwrap();
+    bench.archive(ino, "file").unwrap();
+    change(&bench, ino, MIB, b"something");
+    bytes[MIB as usize..][..9].copy_from_slice(b"something");
+    release(&bench, ino);
+    let drain = |bench: &Bench| {
+        let id = bench.archives[0].id();
+        bench.tier.drain(id, &own_request(), None, &mut |_| Ok(())).unwrap()
+    };
+    let drained = drain(&bench);
+    assert!(drained.damaged.is_empty() && drained.made > 0, "{drained:?}");
+    // The drained archive is not needed any more.
+    bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
+    expect(&bench, ino, &bytes);
+    bench.archives[0].faults().reads_fail.store(false, Ordering::SeqCst);
+    let source = sources(&bench, ino)[0];
+    assert!(containers(&bench.archives[1]).iter().any(|(id, _)| *id == source));
+}
+
+/// Encrypted archives read other containers with other keys.
+#[test]
+fn sources_in_encrypted_archives_are_read() {
+    let plain = Bench::with(Arc::new(MemFs::default()), settings(1), 1);
+    let mut bench = Bench::with(Arc::new(MemFs::default()), settings(1), 0);
+    for archive in sealed(&plain, &plain.archives) {
+        bench.tier.attach(archive);
+    }
+    bench.archives.clone_from(&plain.archives);
+    let mut bytes = noise(1, 4 * MIB);
+    let ino = bench.client().file(Ino::ROOT, "file", &bytes).unwrap();
+    bench.archive(ino, "file").unwrap();
+    change(&bench, ino, 3 * MIB, b"something");
+    bytes[3 * MIB as usize..][..9].copy_from_slice(b"something");
+    release(&bench, ino);
+    let lengths: Vec<u64> =
+        containers(&plain.archives[0]).iter().map(|(_, bytes)| *bytes).collect();
+    assert!(lengths.iter().sum::<u64>() < 6 * MIB, "{lengths:?}");
+    expect(&bench, ino, &bytes);
 }

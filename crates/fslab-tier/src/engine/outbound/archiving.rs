@@ -19,7 +19,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::copies::{CopyWriter, verify};
 use crate::engine::files::TieredFile;
 use crate::engine::metrics::Counter;
-use crate::engine::outbound::basis::Basis;
+use crate::engine::outbound::basis::{Basis, Unchanged};
 use crate::engine::recall::movers::Fetched;
 use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ pub(in crate::engine) enum Block<'a> {
 }
 
 /// What an object contains for a block.
-pub(super) enum Part<'a> {
+enum Part<'a> {
     /// Zeros of this many bytes, which are not stored.
     Zeros(u64),
     /// The bytes of the block.
@@ -76,7 +76,7 @@ pub(in crate::engine) struct Job {
     pub(super) changes: u64,
     pub(in crate::engine) attr: Attr,
     identity: Id,
-    pub(super) before: Option<Residency>,
+    before: Option<Residency>,
     /// Blocks that were offline when the job began.
     offline: Runs,
 }
@@ -286,7 +286,7 @@ impl Tier {
             let container = self.around.identities.make();
             let sequence = self.reserve_sequence(job.sequence_before())?;
             let mut row = self.pending_row(job, container, sequence.number, archives);
-            let basis = self.basis(job, archives, pace.request)?;
+            let basis = self.basis((job.before.as_ref(), job.attr.size), archives, pace.request)?;
             let basis = self.put_pending(&mut row, basis)?;
             let done = self
                 .copy_verified(job, &row, archives, (basis.as_ref(), pace))
@@ -402,19 +402,20 @@ impl Tier {
         block: Block<'b>,
     ) -> Result<Part<'b>> {
         let known = match (&block, basis) {
-            (Block::Zeros(length), _) => return Ok(Part::Zeros(*length)),
             (Block::Bytes(bytes), Some(basis)) => basis.same(number, bytes)?,
             (Block::Offline(length), Some(basis)) => basis.unread(number, *length)?,
-            (_, None) => None,
+            _ => None,
         };
-        match (known, block) {
-            (Some(known), _) => Ok(known),
-            (None, Block::Zeros(length)) => Ok(Part::Zeros(length)),
-            (None, Block::Bytes(bytes)) => Ok(Part::Read(Cow::Borrowed(bytes))),
+        Ok(match (known, block) {
+            (Some(Unchanged::Referred(referred)), _) => Part::Referred(referred),
+            (Some(Unchanged::Zeros), Block::Offline(length)) => Part::Zeros(length),
+            (Some(Unchanged::Zeros), Block::Bytes(bytes)) => Part::Zeros(bytes.len() as u64),
+            (_, Block::Zeros(length)) => Part::Zeros(length),
+            (None, Block::Bytes(bytes)) => Part::Read(Cow::Borrowed(bytes)),
             (None, Block::Offline(length)) => {
-                Ok(Part::Read(Cow::Owned(self.offline_block(job, number, length)?)))
+                Part::Read(Cow::Owned(self.offline_block(job, number, length)?))
             }
-        }
+        })
     }
 
     /// Visits the blocks of a file from beginning to end, with their numbers. Neither recalls nor

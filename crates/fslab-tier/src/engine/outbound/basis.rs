@@ -9,21 +9,29 @@ use std::sync::Arc;
 
 use fslab_vfs::Request;
 
-use super::archiving::{Job, Part};
 use crate::archive::Archive;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::error::Result;
 use crate::id::Id;
 use crate::object::reader::ObjectReader;
+use crate::object::writer::Referred;
 use crate::stored::format::{SOURCES_MAX, SourceRecord, blocks_of};
-use crate::stored::{BLOCK_BYTES, Version};
+use crate::stored::{BLOCK_BYTES, Residency, Version};
 
 /// A source is not referred to if less than this share of it (one byte in so many) is needed, so
 /// that archives do not keep many unneeded bytes. Its needed blocks are archived again. At most
 /// [`SPARED_BYTES`] of unneeded bytes are ignored.
 const NEEDED_SHARE: u64 = 4;
 const SPARED_BYTES: u64 = BLOCK_BYTES;
+
+/// A block that was not changed.
+pub(super) enum Unchanged {
+    /// It contains only zeros.
+    Zeros,
+    /// Another object contains it.
+    Referred(Referred),
+}
 
 /// The last version of a file, and the objects to which a new version can refer.
 pub(super) struct Basis {
@@ -44,43 +52,43 @@ impl Basis {
 
     /// Returns a block that was not changed, if the new version need not contain it. `length` is
     /// the length of the block in the new version.
-    pub(super) fn unread(&self, block: u64, length: u64) -> Result<Option<Part<'static>>> {
+    pub(super) fn unread(&self, block: u64, length: u64) -> Result<Option<Unchanged>> {
         if block >= self.reader.blocks() {
             return Ok(None);
         }
         let Some(referred) = self.reader.referred(block)? else {
-            return Ok(Some(Part::Zeros(length)));
+            return Ok(Some(Unchanged::Zeros));
         };
         let is_usable = u64::from(referred.entry.length.get()) == length
             && self.sources.contains(&referred.source);
-        Ok(is_usable.then_some(Part::Referred(referred)))
+        Ok(is_usable.then_some(Unchanged::Referred(referred)))
     }
 
     /// Like [`Self::unread`], for a block that may have been changed and now has these bytes.
-    pub(super) fn same(&self, block: u64, bytes: &[u8]) -> Result<Option<Part<'static>>> {
+    pub(super) fn same(&self, block: u64, bytes: &[u8]) -> Result<Option<Unchanged>> {
         let is_same = block < self.reader.blocks() && self.reader.block_sum(block)?.is_of(bytes);
         if is_same { self.unread(block, bytes.len() as u64) } else { Ok(None) }
     }
 }
 
 impl Tier {
-    /// Returns the basis of the new version of a file; `None` if the new object will contain all
-    /// blocks.
+    /// Returns the basis of a new version with `size` bytes, after the version in the residency
+    /// `before`; `None` if the new object will contain all blocks.
     ///
     /// # Errors
     /// Errors of the catalogue; [`Error::Interrupted`](crate::Error::Interrupted).
     pub(super) fn basis(
         &self,
-        job: &Job,
+        (before, size): (Option<&Residency>, u64),
         archives: &[Arc<dyn Archive>],
         request: &Request,
     ) -> Result<Option<Basis>> {
-        let Some(before) = job.before.as_ref().filter(|_| self.settings.deltas) else {
+        let Some(before) = before.filter(|_| self.settings.deltas) else {
             return Ok(None);
         };
         let version = &before.version;
         // A member of a bundle, at an offset above 0, may be moved to another bundle.
-        let is_small = version.size.min(job.attr.size) <= BLOCK_BYTES;
+        let is_small = version.size.min(size) <= BLOCK_BYTES;
         if is_small || version.location.offset > 0 || !self.are_in_all(version, archives)? {
             return Ok(None);
         }
@@ -98,7 +106,7 @@ impl Tier {
             }
         }
         let Some(reader) = reader else { return Ok(None) };
-        let mut sources = self.worthwhile_sources(&reader, job, request)?;
+        let mut sources = self.worthwhile_sources(&reader, size, request)?;
         for index in (0..sources.len()).rev() {
             if !self.is_intact_in(&sources[index], archives)? {
                 sources.remove(index);
@@ -137,11 +145,11 @@ impl Tier {
     fn worthwhile_sources(
         &self,
         reader: &ObjectReader,
-        job: &Job,
+        size: u64,
         request: &Request,
     ) -> Result<Vec<SourceRecord>> {
         let mut needed: HashMap<[u8; 16], (SourceRecord, u64)> = HashMap::new();
-        for block in 0..reader.blocks().min(blocks_of(job.attr.size)) {
+        for block in 0..reader.blocks().min(blocks_of(size)) {
             self.check_going(request)?;
             let Some(referred) = reader.referred(block)? else { continue };
             let (_, bytes) = needed.entry(referred.source.object).or_insert((referred.source, 0));
