@@ -83,7 +83,8 @@ pub enum Event {
         path: String,
         /// The size of the version in bytes.
         bytes: u64,
-        /// `live`, `replaced`, `removed` or `pending`.
+        /// `live`, `replaced`, `removed`, `pending`, or `source`: not restorable, but needed by
+        /// later versions.
         state: String,
         /// The time when the version entered this state, in seconds since 1970.
         since: i64,

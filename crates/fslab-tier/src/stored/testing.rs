@@ -237,11 +237,12 @@ mod tests {
 
     const GOLDEN: &str = "tests/golden";
 
-    /// Returns files that version 1 wrote: a residency, a container of a file, a tree, a bundle,
-    /// and an encrypted container.
+    /// Returns the golden files: a residency, a container of a file, a tree, a bundle, an encrypted
+    /// container, and two versions of a file, the second with sources.
     fn golden() -> Vec<Vec<u8>> {
         let mut files = vec![format!("{GOLDEN}/residency-1")];
-        for kind in ["archive-1/files", "archive-1/trees", "bundle-1/files", "sealed-1/files"] {
+        let kinds = ["archive-1/files", "archive-1/trees", "bundle-1/files", "sealed-1/files"];
+        for kind in kinds.into_iter().chain(["sources-2/files"]) {
             let top = std::fs::read_dir(format!("{GOLDEN}/{kind}")).unwrap();
             let mut pending: Vec<_> = top.map(|entry| entry.unwrap().path()).collect();
             while let Some(path) = pending.pop() {
