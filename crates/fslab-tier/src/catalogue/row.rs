@@ -93,7 +93,10 @@ impl ObjectRow {
 
     /// Returns the row with a new state.
     pub(super) fn turned(self, state: ObjectState, since: Timestamp, scan: u64) -> Self {
-        Self { state, since, ..self }.said_after(scan)
+        // A row in the state `Source` does not list the sources of its object.
+        let was_source = self.state == ObjectState::Source && state != ObjectState::Source;
+        let sources = self.sources.clone().filter(|_| !was_source);
+        Self { state, since, sources, ..self }.said_after(scan)
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

@@ -214,23 +214,30 @@ impl Catalogue {
         let rows = self.ask(|transaction| {
             let objects = transaction.open_table(OBJECTS)?;
             let mut rows = Vec::new();
-            for entry in transaction.open_table(UNKNOWN)?.iter()?.take(limit) {
+            for entry in transaction.open_table(UNKNOWN)?.iter()? {
                 let object = entry?.0.value();
                 rows.extend(objects.get(object)?.map(|row| (Id(object), row.value().to_vec())));
+                if rows.len() >= limit {
+                    break;
+                }
             }
             Ok(rows)
         })?;
         rows.into_iter().map(|(object, row)| self.decode(object, &row)).collect()
     }
 
-    /// Records the sources of an object, if it has a row.
+    /// Records the sources of objects that have rows.
     ///
     /// # Errors
-    /// Errors of the database, or if the row is damaged.
-    pub fn resolve_sources(&self, object: Id, sources: &[Id]) -> Result<()> {
+    /// Errors of the database, or if a row is damaged.
+    pub fn resolve_sources(&self, found: &[(Id, Vec<Id>)]) -> Result<()> {
         self.rewrite(|row_of, _| {
-            let sources = Some(sources.to_vec());
-            Ok(row_of(object)?.map(|row| ObjectRow { sources, ..row }).into_iter().collect())
+            let mut rows = Vec::new();
+            for (object, sources) in found {
+                let sources = Some(sources.clone());
+                rows.extend(row_of(*object)?.map(|row| ObjectRow { sources, ..row }));
+            }
+            Ok(rows)
         })
     }
 }

@@ -171,25 +171,46 @@ impl Tier {
         }
         loop {
             let unknown = self.catalogue.with_unknown_sources(BATCH)?;
-            for row in &unknown {
-                self.check_going(request)?;
-                let open = |archive: &_| ObjectReader::open(archive, &row.version);
-                match self
-                    .ask_holders(&row.version, |archive| Ok(open(archive)?.source_containers()))
-                {
-                    Ok(sources) => self.catalogue.resolve_sources(row.version.object, &sources)?,
-                    Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(error) => {
-                        let path = crate::error::shown(&row.path);
-                        tracing::warn!(%error, "{path}: can't read an archived version");
-                        return Ok(false);
-                    }
-                }
-            }
             if unknown.is_empty() {
                 return Ok(true);
             }
+            let mut found = Vec::new();
+            for row in &unknown {
+                self.check_going(request)?;
+                let sources = self.sources_in_archives(row)?;
+                found.extend(sources.map(|sources| (row.version.object, sources)));
+            }
+            self.catalogue.resolve_sources(&found)?;
+            if found.len() < unknown.len() {
+                return Ok(false);
+            }
         }
+    }
+
+    /// Returns the containers of an object's sources; `None` if the object can't be read.
+    fn sources_in_archives(&self, row: &ObjectRow) -> Result<Option<Vec<Id>>> {
+        let version = &row.version;
+        let read = self.ask_holders(version, |archive| {
+            Ok(ObjectReader::open(archive, version)?.source_containers())
+        });
+        match read {
+            Ok(sources) => Ok(Some(sources)),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            // A version that is no longer kept needs no sources.
+            Err(_) if self.is_due(row)? && !self.is_read(row) => Ok(Some(Vec::new())),
+            Err(error) => {
+                let path = crate::error::shown(&row.path);
+                tracing::warn!(%error, "{path}: can't read an archived version");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns whether the retention time of an object is over, and a scan has confirmed that no
+    /// file needs it.
+    fn is_due(&self, row: &ObjectRow) -> Result<bool> {
+        let is_old = self.is_old(row, self.around.calendar.now());
+        Ok(is_old && is_proven(row, self.catalogue.scanned()?))
     }
 
     /// Tries again to delete the containers that stores retain. A failure does not prevent the

@@ -200,7 +200,8 @@ impl ObjectReader {
     }
 
     /// Returns the file and the version of an object of a tier, which is known by its location.
-    /// Asks all archives, so that the version lists each of them that has a copy.
+    /// Asks all archives, so that the version lists each of them that has a copy with all sources;
+    /// if there is none, each that has a copy.
     ///
     /// # Errors
     /// The error of an archive, if no archive has the object. It is a lack of the object only if no
@@ -210,11 +211,11 @@ impl ObjectReader {
         (tier, object, location): (Id, Id, Location),
     ) -> crate::Result<(Id, Version)> {
         let mut known: Option<(Id, Version)> = None;
+        // The archives that have the object, but not all of its sources.
+        let mut incomplete = Vec::new();
         let mut problem = None;
         for archive in archives {
-            let opened = Self::open_any(archive, ContainerKind::Files, location)
-                .and_then(|reader| reader.check_sources().map(|()| reader));
-            let reader = match opened {
+            let reader = match Self::open_any(archive, ContainerKind::Files, location) {
                 Ok(reader) => reader,
                 Err(error) if problem.is_none() || !error.is_missing_object() => {
                     problem = Some(error);
@@ -227,13 +228,20 @@ impl ObjectReader {
                 problem = Some(reader.damaged(Corrupt("it is not the object that was archived")));
                 continue;
             }
-            let (file, version) = known.get_or_insert((heading.file, reader.version()));
-            if *file == heading.file && version.root == reader.root {
-                *version = version.clone().with_copies(&[archive.id()]);
+            let found = || Version { copies: Vec::new(), ..reader.version() };
+            let (file, version) = known.get_or_insert_with(|| (heading.file, found()));
+            if *file != heading.file || version.root != reader.root {
+                continue;
+            }
+            match reader.check_sources() {
+                Ok(()) => *version = version.clone().with_copies(&[archive.id()]),
+                Err(_) => incomplete.push(archive.id()),
             }
         }
         let none = || Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
-        known.ok_or_else(|| problem.unwrap_or_else(none))
+        let (file, version) = known.ok_or_else(|| problem.unwrap_or_else(none))?;
+        let has_none = version.copies.is_empty();
+        Ok((file, if has_none { version.with_copies(&incomplete) } else { version }))
     }
 
     /// Returns a reader that reads each part from the archive, for callers that combine copies.

@@ -163,18 +163,26 @@ impl Rebuilder<'_> {
     }
 
     /// Returns a version with a list of the archives that contain it at present, with its sources.
+    /// If none has the sources, the archives with the object itself are listed.
     pub(super) fn with_copies(&self, version: &Version) -> Version {
         let container = version.location.container;
-        let has_no_sources = ObjectRow::unread_sources(version).is_some();
         let holds = |archive: &&Arc<dyn Archive>| {
             let end = version.location.offset.saturating_add(version.location.length);
-            let length = archive.length((ContainerKind::Files, container));
-            let has_sources =
-                || ObjectReader::open(archive, version).and_then(|reader| reader.check_sources());
-            length.is_ok_and(|length| length >= end) && (has_no_sources || has_sources().is_ok())
+            archive.length((ContainerKind::Files, container)).is_ok_and(|length| length >= end)
         };
-        let copies = self.archives.iter().filter(holds).map(|archive| archive.id()).collect();
+        let holders: Vec<&Arc<dyn Archive>> = self.archives.iter().filter(holds).collect();
+        let mut complete = holders.clone();
+        if ObjectRow::unread_sources(version).is_none() {
+            complete.retain(|archive| is_complete(archive, version));
+        }
+        let copies = if complete.is_empty() { holders } else { complete };
+        let copies = copies.into_iter().map(|archive| archive.id()).collect();
         Version { copies, ..version.clone() }
+    }
+
+    /// Returns whether an archive has a version with all of its sources.
+    pub(super) fn is_complete_anywhere(&self, version: &Version) -> bool {
+        self.archives.iter().any(|archive| is_complete(archive, version))
     }
 
     /// Returns the parent directory of a path, and the name in it. Missing parents are made. Does
@@ -257,4 +265,8 @@ impl Rebuilder<'_> {
         }
         self.apply_attributes(&Attributes { mode, ..attributes.clone() }, ino)
     }
+}
+
+fn is_complete(archive: &Arc<dyn Archive>, version: &Version) -> bool {
+    ObjectReader::open(archive, version).and_then(|reader| reader.check_sources()).is_ok()
 }

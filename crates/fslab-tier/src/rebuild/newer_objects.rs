@@ -124,7 +124,7 @@ impl Rebuilder<'_> {
             }
             // Damage to one member of a bundle does not affect the others.
             let placed = ObjectReader::open_any(archive, kind, location)
-                .and_then(|object| object.check_sources().and_then(|()| self.place(&object)));
+                .and_then(|object| self.place(&object));
             self.tell(placed);
         }
         Ok(())
@@ -160,6 +160,11 @@ impl Rebuilder<'_> {
             return Ok(());
         }
         let (file, attributes) = (heading.file, object.attributes());
+        if !object.sources().is_empty() && !self.is_complete_anywhere(&object.version()) {
+            // The version was no longer kept, only the blocks that other versions need.
+            self.retire(ObjectState::Source, file, &object.version(), &attributes.path);
+            return Ok(());
+        }
         let version = self.with_copies(&object.version());
         self.offer(file, (version.sequence, version.object));
         let is_younger = version.sequence > self.since && version.sequence <= self.until;

@@ -237,7 +237,7 @@ pub struct MemberRecord {
 
 /// An object that contains blocks of another object. A source is alone in its container.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+    Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct SourceRecord {

@@ -194,7 +194,9 @@ fn archives_keep_few_unneeded_bytes() {
         expire(&bench);
         expire(&bench);
         let held: u64 = containers(&bench.archives[0]).iter().map(|(_, bytes)| bytes).sum();
-        assert!(held < 25 * MIB, "{held} bytes after {number} changes");
+        // In the end, too few blocks of the first version are needed.
+        let limit = if number < 10 { 23 * MIB } else { 14 * MIB };
+        assert!(held < limit, "{held} bytes after change {number}");
     }
     let expected: Vec<u8> = (0..12).flat_map(|number| noise(10 + number, MIB)).collect();
     release(&bench, ino);
@@ -453,4 +455,62 @@ fn sources_in_encrypted_archives_are_read() {
         containers(&plain.archives[0]).iter().map(|(_, bytes)| *bytes).collect();
     assert!(lengths.iter().sum::<u64>() < 6 * MIB, "{lengths:?}");
     expect(&bench, ino, &bytes);
+}
+
+/// An archive lost the first version, so a new version can't refer to it there.
+#[test]
+fn version_is_complete_if_an_archive_lost_a_source() {
+    let (bench, ino, mut bytes) = changed_once(2);
+    let source = sources(&bench, ino)[0];
+    bench.archives[1].delete((FILES, source)).unwrap();
+    bytes[..3].copy_from_slice(b"new");
+    change(&bench, ino, 0, b"new");
+    assert!(sources(&bench, ino).is_empty());
+    release(&bench, ino);
+    bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
+    expect(&bench, ino, &bytes);
+}
+
+/// A recall finds that a block is damaged. After a program wrote the same bytes again, the next
+/// version must contain them.
+#[test]
+fn block_that_a_recall_found_damaged_is_archived_again() {
+    let (bench, ino, bytes) = changed_once(1);
+    let source = sources(&bench, ino)[0];
+    release(&bench, ino);
+    bench.archives[0].flip((FILES, source), 100_000, 1);
+    bench.client().contents(ino).unwrap_err();
+    write(&bench, ino, 0, &bytes);
+    bench.archive(ino, "file").unwrap();
+    assert!(sources(&bench, ino).is_empty());
+    release(&bench, ino);
+    expect(&bench, ino, &bytes);
+}
+
+/// Earlier versions were needed only as sources when the catalogue was lost. They are not reported
+/// as damaged, and the archive can be drained.
+#[test]
+fn versions_that_were_only_sources_are_found_as_such() {
+    let mut bench = bench(1);
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(1, 2 * MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    for number in 0..4 {
+        change(&bench, ino, number % 2 * MIB, &noise(10 + number, MIB));
+    }
+    let bytes = [noise(12, MIB), noise(13, MIB)].concat();
+    scan(&bench);
+    expire(&bench);
+    expire(&bench);
+    assert_eq!(containers(&bench.archives[0]).len(), 2);
+    release(&bench, ino);
+    let lower = empty_tree();
+    let rebuilt = rebuild_in(&bench, &lower);
+    assert_eq!((rebuilt.added, rebuilt.problems.len()), (1, 0), "{rebuilt:?}");
+    bench.restart();
+    scan(&bench);
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.short, &scrubbed.damaged[..]), (0, &[][..]), "{scrubbed:?}");
+    let states: Vec<_> = rows(&bench).iter().map(|row| row.state).collect();
+    assert!(states.contains(&ObjectState::Source), "{states:?}");
+    expect(&bench, bench.client().lookup(Ino::ROOT, "file").unwrap().ino, &bytes);
 }

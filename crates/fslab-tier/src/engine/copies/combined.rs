@@ -81,6 +81,7 @@ impl CombinedCopies {
         version: &Version,
     ) -> Result<Attributes> {
         let (_, object) = Self::open(copies, version)?;
+        object.check_sources()?;
         Ok(object.attributes().clone())
     }
 

@@ -136,11 +136,14 @@ impl Tier {
     }
 
     /// Takes the lock under which objects are moved or deleted. Returns `None` if the object of a
-    /// row was moved or deleted before.
+    /// row was moved or deleted before, or no longer needs its sources.
     fn hold(&self, row: &ObjectRow, request: &Request) -> Result<Option<MutexGuard<'_, ()>>> {
         let held = self.nobody_else(request)?;
         let now = self.catalogue.get(row.version.object)?;
-        Ok(now.filter(|now| now.version.location == row.version.location).map(|_| held))
+        let is_same = |now: &ObjectRow| {
+            (now.version.location, &now.sources) == (row.version.location, &row.sources)
+        };
+        Ok(now.filter(is_same).map(|_| held))
     }
 }
 
@@ -160,8 +163,8 @@ struct Scrub<'a> {
     unavailable: HashSet<String>,
     /// Versions with new copies that are not yet in the catalogue.
     made: Vec<Version>,
-    /// The intact copies of sources that were verified: their archives and containers.
-    intact_sources: HashSet<(Id, Id)>,
+    /// The intact copies of sources that were verified, each with its archive.
+    intact_sources: HashSet<(Id, SourceRecord)>,
 }
 
 impl Scrub<'_> {
@@ -209,7 +212,7 @@ impl Scrub<'_> {
             }
             self.found.copies += 1;
         }
-        if damaged.is_empty() {
+        if damaged.is_empty() && !whole.is_empty() {
             self.tier.catalogue.note_damaged(row.version.object, false)?;
         }
         if damaged.is_empty() && (self.counted(&whole) >= wanted || self.others(row).is_empty()) {
@@ -237,7 +240,9 @@ impl Scrub<'_> {
         }
         let made = self.make_missing(row, &mut whole, wanted)?;
         let has_none = whole.is_empty() && is_lost;
-        self.tier.catalogue.note_damaged(row.version.object, has_none)?;
+        if has_none || !whole.is_empty() {
+            self.tier.catalogue.note_damaged(row.version.object, has_none)?;
+        }
         if has_none && self.archive_anew(row)? {
             self.found.anew += 1;
         } else {
@@ -320,7 +325,7 @@ impl Scrub<'_> {
 
     /// Verifies a copy of a source, once in a scrub.
     fn verify_source(&mut self, archive: &Arc<dyn Archive>, source: &SourceRecord) -> Result<()> {
-        let copy = (archive.id(), Id(source.container));
+        let copy = (archive.id(), *source);
         if !self.intact_sources.contains(&copy) {
             verify(archive, &version_of(source), self.pace)?;
             self.intact_sources.insert(copy);
@@ -330,11 +335,15 @@ impl Scrub<'_> {
 
     /// Copies a source into an archive, if the archive has no intact copy of it.
     fn copy_source(&mut self, source: &SourceRecord, to: &Arc<dyn Archive>) -> Result<()> {
+        let row = self.tier.catalogue.get(Id(source.object))?;
+        // An archive may be malicious, so that the source is not the recorded object.
+        let row = row.filter(|row| is_recorded(source, &row.version));
         let damage = match self.verify_source(to, source) {
-            Err(error) if !matches!(error, Error::Interrupted) => error,
-            verified => return verified,
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => error,
+            Ok(()) => return row.map_or(Ok(()), |row| self.note_source(row, to)),
         };
-        let Some(row) = self.tier.catalogue.get(Id(source.object))? else { return Err(damage) };
+        let Some(row) = row else { return Err(damage) };
         let others = self.tier.holders(&row.version).into_iter();
         let mut others = others.filter(|archive| archive.id() != to.id());
         let whole = others.find(|archive| self.verify_source(archive, source).is_ok());
@@ -345,7 +354,15 @@ impl Scrub<'_> {
         let part = row.version.location;
         self.repair((&from, part.offset), (to, part), part.length)?;
         self.verify_source(to, source)?;
-        let row = ObjectRow { version: row.version.clone().with_copies(&[to.id()]), ..row };
+        self.note_source(row, to)
+    }
+
+    /// Records that an archive has a copy of a source.
+    fn note_source(&mut self, row: ObjectRow, archive: &Arc<dyn Archive>) -> Result<()> {
+        if row.version.copies.contains(&archive.id()) {
+            return Ok(());
+        }
+        let row = ObjectRow { version: row.version.clone().with_copies(&[archive.id()]), ..row };
         self.tier.record_copies(&row)?;
         self.made.push(row.version);
         Ok(())
@@ -493,6 +510,11 @@ impl Scrub<'_> {
                 .push(format!("{error}; the remaining copies in this archive were not checked"));
         }
     }
+}
+
+/// Returns whether a source is a recorded version.
+fn is_recorded(source: &SourceRecord, version: &Version) -> bool {
+    (version_of(source).location, source.root) == (version.location, version.root)
 }
 
 /// Returns the version in a source, as far as it is needed to read the source.

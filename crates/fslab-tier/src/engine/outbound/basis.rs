@@ -12,12 +12,12 @@ use fslab_vfs::Request;
 use crate::archive::Archive;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::reader::ObjectReader;
 use crate::object::writer::Referred;
 use crate::stored::format::{SOURCES_MAX, SourceRecord, blocks_of};
-use crate::stored::{BLOCK_BYTES, Residency, Version};
+use crate::stored::{BLOCK_BYTES, Residency};
 
 /// A source is not referred to if less than this share of it (one byte in so many) is needed, so
 /// that archives do not keep many unneeded bytes. Its needed blocks are archived again. At most
@@ -76,7 +76,7 @@ impl Tier {
     /// `before`; `None` if the new object will contain all blocks.
     ///
     /// # Errors
-    /// Errors of the catalogue; [`Error::Interrupted`](crate::Error::Interrupted).
+    /// Errors of the catalogue; [`Error::Interrupted`].
     pub(super) fn basis(
         &self,
         (before, size): (Option<&Residency>, u64),
@@ -89,7 +89,8 @@ impl Tier {
         let version = &before.version;
         // A member of a bundle, at an offset above 0, may be moved to another bundle.
         let is_small = version.size.min(size) <= BLOCK_BYTES;
-        if is_small || version.location.offset > 0 || !self.are_in_all(version, archives)? {
+        let is_damaged = self.catalogue.is_damaged(version.object)?;
+        if is_small || version.location.offset > 0 || is_damaged {
             return Ok(None);
         }
         let mut reader = None;
@@ -106,28 +107,20 @@ impl Tier {
             }
         }
         let Some(reader) = reader else { return Ok(None) };
-        let mut sources = self.worthwhile_sources(&reader, size, request)?;
+        let mut sources = match self.worthwhile_sources(&reader, size, request) {
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => {
+                tracing::debug!(%error, "all blocks of a file are archived again");
+                return Ok(None);
+            }
+            Ok(sources) => sources,
+        };
         for index in (0..sources.len()).rev() {
             if !self.is_intact_in(&sources[index], archives)? {
                 sources.remove(index);
             }
         }
         Ok((!sources.is_empty()).then_some(Basis { reader, sources }))
-    }
-
-    /// Returns whether both the file's xattr and the catalogue record copies of a version in all of
-    /// these archives, and no scrub has found that all copies are damaged.
-    fn are_in_all(&self, version: &Version, archives: &[Arc<dyn Archive>]) -> Result<bool> {
-        let row = self.catalogue.get(version.object)?;
-        let row = row.filter(|row| row.version.location == version.location);
-        if self.catalogue.is_damaged(version.object)? {
-            return Ok(false);
-        }
-        let is_in = |archive: &Arc<dyn Archive>| {
-            let lists = |version: &Version| version.copies.contains(&archive.id());
-            lists(version) && row.as_ref().is_some_and(|row| lists(&row.version))
-        };
-        Ok(archives.iter().all(is_in))
     }
 
     /// Returns whether the catalogue records copies of a source in all of these archives, and no

@@ -105,7 +105,7 @@ impl Tier {
         for archive in self.writable_archives() {
             scan.archive(&archive, heard)?;
         }
-        if scan.found.missing.is_empty() && !scan.has_unlisted {
+        if self.has_all_archives() && scan.found.missing.is_empty() && !scan.has_unlisted {
             self.catalogue.note_listed()?;
         }
         Ok(scan.found)
@@ -420,12 +420,33 @@ impl Scan<'_> {
                 Err(error) if error.is_unavailable() => return Err(error),
                 noted => self.found.damaged.extend(noted.err().map(|error| error.to_string())),
             }
+            let is_hidden = !self.found.has_met_all() || self.found.is_partly_hidden;
+            self.has_unlisted |= is_hidden && self.found.damaged.len() > before;
             if self.found.damaged.len() > before {
                 self.in_part.insert(container);
             }
             heard(&mut self.found)?;
         }
         Ok(())
+    }
+
+    /// Returns whether no archive has all sources of an object, because its version was no longer
+    /// kept. Returns `false` if an archive is missing.
+    fn has_lost_sources(&self, object: &ObjectReader) -> Result<bool> {
+        if object.sources().is_empty() || !self.found.missing.is_empty() {
+            return Ok(false);
+        }
+        let (version, mut is_lost) = (object.version(), true);
+        for archive in self.tier.archives() {
+            let checked =
+                ObjectReader::open(&archive, &version).and_then(|reader| reader.check_sources());
+            match checked {
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => is_lost &= error.is_missing_object(),
+                Ok(()) => is_lost = false,
+            }
+        }
+        Ok(is_lost)
     }
 
     fn note_unneeded(
@@ -439,16 +460,22 @@ impl Scan<'_> {
         for location in contents_of(archive, container, length)?.members {
             match ObjectReader::open_any(archive, kind, location) {
                 Ok(reader) if self.tier.catalogue.get(reader.heading().object)?.is_some() => {}
-                Ok(reader) => rows.push(ObjectRow {
-                    state: ObjectState::Removed,
-                    file: reader.heading().file,
-                    inode: Id::default(),
-                    version: reader.version(),
-                    since,
-                    seen: 0,
-                    path: reader.attributes().path.clone(),
-                    sources: Some(reader.source_containers()),
-                }),
+                Ok(reader) => {
+                    let (state, sources) = match self.has_lost_sources(&reader)? {
+                        true => (ObjectState::Source, Vec::new()),
+                        false => (ObjectState::Removed, reader.source_containers()),
+                    };
+                    rows.push(ObjectRow {
+                        state,
+                        file: reader.heading().file,
+                        inode: Id::default(),
+                        version: reader.version(),
+                        since,
+                        seen: 0,
+                        path: reader.attributes().path.clone(),
+                        sources: Some(sources),
+                    });
+                }
                 // A damaged member of a bundle does not affect the other members.
                 Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => self.found.damaged.push(error.to_string()),
