@@ -233,6 +233,7 @@ impl Home {
         // use of it ended uncleanly.
         let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
         catalogue.end_doubt()?;
+        catalogue.note_listed()?;
         catalogue.end_use()?;
         home.mark(tree, around, Origin::New)?;
         made.keep();

@@ -68,8 +68,13 @@ impl ObjectRow {
     /// have none.
     #[must_use]
     pub fn unread_sources(version: &Version) -> Option<Vec<Id>> {
-        let has_none = version.location.offset > 0 || version.size <= BLOCK_BYTES;
-        has_none.then(Vec::new)
+        (!may_be_source(version)).then(Vec::new)
+    }
+
+    /// Returns whether the object has sources, or may have some.
+    #[must_use]
+    pub fn may_have_sources(&self) -> bool {
+        self.sources.as_ref().is_none_or(|sources| !sources.is_empty())
     }
 
     /// Returns the exact sources of the object, if the row has them.
@@ -82,7 +87,7 @@ impl ObjectRow {
     /// Returns whether other objects may refer to blocks of this object.
     #[must_use]
     pub fn may_be_source(&self) -> bool {
-        self.version.location.offset == 0 && self.version.size > BLOCK_BYTES
+        may_be_source(&self.version)
     }
 
     /// Returns the row, marked as seen by scan number `scan`. The writer's information is at least
@@ -101,7 +106,7 @@ impl ObjectRow {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { state, file, inode, version, since, seen, path, sources } = self;
-        let has_sources = sources.as_ref().is_none_or(|sources| !sources.is_empty());
+        let has_sources = self.may_have_sources();
         let row_version = if has_sources { VERSION_WITH_SOURCES } else { VERSION };
         let mut out = vec![row_version, *state as u8];
         out.extend(file.0);
@@ -149,6 +154,11 @@ impl ObjectRow {
         let version = Version { object, location, size, sequence, modified, root, copies };
         Ok(Self { state, file, inode, version, since, seen: seen?, path, sources })
     }
+}
+
+/// Returns whether an object may have sources and be a source.
+fn may_be_source(version: &Version) -> bool {
+    version.location.offset == 0 && version.size > BLOCK_BYTES
 }
 
 fn state_of(number: u8) -> Result<ObjectState, Corrupt> {

@@ -2,6 +2,7 @@
 //! sources. No archive may delete a source while a row lists it.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Bound;
 
 use redb::{ReadableTable, TableDefinition};
 
@@ -15,7 +16,7 @@ use crate::stored::format::SourceRecord;
 const NEEDED: TableDefinition<([u8; 16], [u8; 16]), ()> = TableDefinition::new("needed");
 /// The objects whose sources are unknown.
 const UNKNOWN: TableDefinition<[u8; 16], ()> = TableDefinition::new("unknown sources");
-/// The objects without an intact copy in any archive.
+/// The objects of which a scrub or a recall found no intact copy in any archive.
 const DAMAGED: TableDefinition<[u8; 16], ()> = TableDefinition::new("damaged");
 
 pub(super) fn create_tables(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
@@ -206,15 +207,18 @@ impl Catalogue {
         Ok(versions)
     }
 
-    /// Returns the rows of objects whose sources are unknown, at most `limit`.
+    /// Returns the rows of objects whose sources are unknown, at most `limit`, after the object
+    /// `behind`.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
-    pub fn with_unknown_sources(&self, limit: usize) -> Result<Vec<ObjectRow>> {
+    pub fn with_unknown_sources(&self, behind: Option<Id>, limit: usize) -> Result<Vec<ObjectRow>> {
+        let from = behind.map_or(Bound::Unbounded, |object| Bound::Excluded(object.0));
         let rows = self.ask(|transaction| {
             let objects = transaction.open_table(OBJECTS)?;
             let mut rows = Vec::new();
-            for entry in transaction.open_table(UNKNOWN)?.iter()? {
+            let unknown = transaction.open_table(UNKNOWN)?;
+            for entry in unknown.range::<[u8; 16]>((from, Bound::Unbounded))? {
                 let object = entry?.0.value();
                 rows.extend(objects.get(object)?.map(|row| (Id(object), row.value().to_vec())));
                 if rows.len() >= limit {

@@ -76,7 +76,9 @@ impl Tier {
         // copy. The next scan finds an object without a row.
         let (removed, unused) = self.catalogue.remove(&rows)?;
         for row in rows.iter().filter(|row| !removed.contains(&row.version.object)) {
-            self.catalogue.keep_as_source(row.version.object)?;
+            if row.state != ObjectState::Source {
+                self.catalogue.keep_as_source(row.version.object)?;
+            }
         }
         rows.retain(|row| removed.contains(&row.version.object));
         let archives = self.writable_archives();
@@ -140,7 +142,7 @@ impl Tier {
         self.look_for_archives();
         self.retry_deletions();
         let scanned = self.catalogue.scanned()?;
-        let are_sources_known = self.find_sources(request)?;
+        let are_sources_known = self.find_sources(request)? && self.catalogue.is_listed()?;
         if !are_sources_known {
             tracing::warn!(
                 "the versions of large files are kept, because objects that can't be read may need \
@@ -161,29 +163,25 @@ impl Tier {
     }
 
     /// Reads the sources of the objects whose sources are unknown, because a part of the catalogue
-    /// was lost. Returns whether all objects that need blocks of others are now known.
+    /// was lost. Returns whether all of them were found.
     ///
     /// # Errors
     /// Errors of the catalogue; [`Error::Interrupted`].
     pub(super) fn find_sources(&self, request: &Request) -> Result<bool> {
-        if !self.catalogue.is_listed()? {
-            return Ok(false);
-        }
+        let (mut behind, mut are_known) = (None, true);
         loop {
-            let unknown = self.catalogue.with_unknown_sources(BATCH)?;
-            if unknown.is_empty() {
-                return Ok(true);
-            }
+            let unknown = self.catalogue.with_unknown_sources(behind, BATCH)?;
+            let Some(last) = unknown.last() else { return Ok(are_known) };
+            behind = Some(last.version.object);
             let mut found = Vec::new();
             for row in &unknown {
                 self.check_going(request)?;
-                let sources = self.sources_in_archives(row)?;
-                found.extend(sources.map(|sources| (row.version.object, sources)));
+                match self.sources_in_archives(row)? {
+                    Some(sources) => found.push((row.version.object, sources)),
+                    None => are_known &= self.needs_no_sources(row)?,
+                }
             }
             self.catalogue.resolve_sources(&found)?;
-            if found.len() < unknown.len() {
-                return Ok(false);
-            }
         }
     }
 
@@ -196,14 +194,22 @@ impl Tier {
         match read {
             Ok(sources) => Ok(Some(sources)),
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // A version that is no longer kept needs no sources.
-            Err(_) if self.is_due(row)? && !self.is_read(row) => Ok(Some(Vec::new())),
             Err(error) => {
                 let path = crate::error::shown(&row.path);
                 tracing::warn!(%error, "{path}: can't read an archived version");
                 Ok(None)
             }
         }
+    }
+
+    /// Returns whether an unreadable object needs no sources: its version is no longer kept, or no
+    /// archive has the object.
+    fn needs_no_sources(&self, row: &ObjectRow) -> Result<bool> {
+        if self.is_due(row)? && !self.is_read(row) {
+            self.catalogue.keep_as_source(row.version.object)?;
+            return Ok(true);
+        }
+        Ok(self.has_all_archives() && ObjectReader::is_lost_in(&self.archives(), &row.version))
     }
 
     /// Returns whether the retention time of an object is over, and a scan has confirmed that no
@@ -246,7 +252,7 @@ impl Tier {
             return Ok(false);
         }
         let are_known =
-            self.catalogue.is_listed()? && self.catalogue.with_unknown_sources(1)?.is_empty();
+            self.catalogue.is_listed()? && self.catalogue.with_unknown_sources(None, 1)?.is_empty();
         Ok(!are_known || self.catalogue.is_source(row.version.location.container)?)
     }
 
@@ -297,8 +303,11 @@ impl Tier {
     /// neither a file nor another object needs it.
     fn has_unproven(&self) -> Result<bool> {
         let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
-        // A scan can list the objects with sources only if no archive is missing.
-        let is_listable = !self.catalogue.is_listed()? && self.missing_archives()?.is_empty();
+        // A scan can list the objects with sources only if no archive is missing. If a scan could
+        // not, it is not repeated before the next start of the engine.
+        let is_listable = !self.catalogue.is_listed()?
+            && self.has_all_archives()
+            && !self.tree.has_listing_failed();
         let mut is_found = false;
         self.catalogue.for_some(None, &mut |row| {
             let is_unproven = !is_proven(&row, scanned) || (is_listable && row.may_be_source());

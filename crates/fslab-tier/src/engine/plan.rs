@@ -61,6 +61,7 @@ impl Tier {
             bound,
             files: 0,
             bytes: 0,
+            changed_files: 0,
             needed_bytes: 0,
             freed_bytes: 0,
             free_bytes: free,

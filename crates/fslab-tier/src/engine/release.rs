@@ -228,9 +228,7 @@ impl Tier {
         let (mut whole, mut problem) = (Vec::new(), None);
         for archive in self.writable_holders(version) {
             archive.forget((ContainerKind::Files, version.location.container));
-            let opened = ObjectReader::open(&archive, version)
-                .and_then(|reader| reader.check_sources().map(|()| reader));
-            match opened {
+            match ObjectReader::open_complete(&archive, version) {
                 Ok(reader) => whole.push(reader),
                 Err(error) => problem = Some(error),
             }

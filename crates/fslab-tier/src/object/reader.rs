@@ -141,6 +141,23 @@ impl ObjectReader {
         Ok(reader)
     }
 
+    /// Like [`Self::open`], and checks that the archive has all sources of the object.
+    ///
+    /// # Errors
+    /// Errors of the archive, or damage to the object or a source.
+    pub fn open_complete(archive: &Arc<dyn Archive>, version: &Version) -> crate::Result<Self> {
+        let reader = Self::open(archive, version)?;
+        reader.check_sources().map(|()| reader)
+    }
+
+    /// Returns whether each archive lacks a version, or one of its sources. Returns `false` if an
+    /// archive can't be asked.
+    pub(crate) fn is_lost_in(archives: &[Arc<dyn Archive>], version: &Version) -> bool {
+        archives.iter().all(|archive| {
+            Self::open_complete(archive, version).is_err_and(|error| error.is_missing_object())
+        })
+    }
+
     /// Opens an object by its location alone, without checking its version.
     ///
     /// # Errors
@@ -314,9 +331,8 @@ impl ObjectReader {
     /// Errors of the archive, or damage to a source.
     pub(crate) fn check_sources(&self) -> crate::Result<()> {
         self.sources.iter().try_for_each(|source| {
-            let (container, length) = (Id(source.container), source.length.get());
-            let location = Location { container, offset: 0, length };
-            self.archive.forget((self.kind, container));
+            let location = Location::of_source(source);
+            self.archive.forget((self.kind, location.container));
             let found = Self::open_any(&self.archive, self.kind, location)?;
             let is_it = found.heading.object.0 == source.object && found.root == source.root;
             let what = Corrupt("it is not the object to which a later version refers");

@@ -170,19 +170,17 @@ impl Rebuilder<'_> {
             let end = version.location.offset.saturating_add(version.location.length);
             archive.length((ContainerKind::Files, container)).is_ok_and(|length| length >= end)
         };
-        let holders: Vec<&Arc<dyn Archive>> = self.archives.iter().filter(holds).collect();
-        let mut complete = holders.clone();
-        if ObjectRow::unread_sources(version).is_none() {
-            complete.retain(|archive| is_complete(archive, version));
+        let mut holders: Vec<&Arc<dyn Archive>> = self.archives.iter().filter(holds).collect();
+        if has_sources(&holders, version) {
+            let lacks = |archive: &Arc<dyn Archive>| {
+                ObjectReader::is_lost_in(std::slice::from_ref(archive), version)
+            };
+            if !holders.iter().all(|archive| lacks(archive)) {
+                holders.retain(|archive| !lacks(archive));
+            }
         }
-        let copies = if complete.is_empty() { holders } else { complete };
-        let copies = copies.into_iter().map(|archive| archive.id()).collect();
+        let copies = holders.into_iter().map(|archive| archive.id()).collect();
         Version { copies, ..version.clone() }
-    }
-
-    /// Returns whether an archive has a version with all of its sources.
-    pub(super) fn is_complete_anywhere(&self, version: &Version) -> bool {
-        self.archives.iter().any(|archive| is_complete(archive, version))
     }
 
     /// Returns the parent directory of a path, and the name in it. Missing parents are made. Does
@@ -267,6 +265,10 @@ impl Rebuilder<'_> {
     }
 }
 
-fn is_complete(archive: &Arc<dyn Archive>, version: &Version) -> bool {
-    ObjectReader::open(archive, version).and_then(|reader| reader.check_sources()).is_ok()
+/// Returns whether a version has sources, according to the first archive that can be read.
+fn has_sources(archives: &[&Arc<dyn Archive>], version: &Version) -> bool {
+    let may_have_some = ObjectRow::unread_sources(version).is_none();
+    let mut readers = archives.iter().map(|archive| ObjectReader::open(archive, version));
+    may_have_some
+        && readers.find_map(|reader| reader.ok()).is_some_and(|reader| !reader.sources().is_empty())
 }

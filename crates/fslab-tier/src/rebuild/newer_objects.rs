@@ -160,7 +160,8 @@ impl Rebuilder<'_> {
             return Ok(());
         }
         let (file, attributes) = (heading.file, object.attributes());
-        if !object.sources().is_empty() && !self.is_complete_anywhere(&object.version()) {
+        let has_sources = !object.sources().is_empty();
+        if has_sources && ObjectReader::is_lost_in(self.archives, &object.version()) {
             // The version was no longer kept, only the blocks that other versions need.
             self.retire(ObjectState::Source, file, &object.version(), &attributes.path);
             return Ok(());

@@ -236,10 +236,9 @@ pub struct MemberRecord {
 }
 
 /// An object that contains blocks of another object. A source is alone in its container.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 pub struct SourceRecord {
     pub object: [u8; 16],
     pub container: [u8; 16],

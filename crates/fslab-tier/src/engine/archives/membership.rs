@@ -104,14 +104,13 @@ impl Tier {
         Ok(())
     }
 
-    /// Scans the tree and the archives if the catalogue is in doubt. After a crash, the catalogue
-    /// may lack objects that files need; after a loss, it may lack objects that need blocks of
-    /// others.
+    /// Scans the tree if the catalogue is in doubt. After a crash, the catalogue may lack objects
+    /// that files need.
     ///
     /// # Errors
     /// If the catalogue is still in doubt after the scan; errors of the scan.
     pub(in crate::engine) fn end_doubt_by_scan(self: &Arc<Self>, request: &Request) -> Result<()> {
-        if !self.is_in_doubt() && self.catalogue.is_listed()? {
+        if !self.is_in_doubt() {
             return Ok(());
         }
         self.scan(request)?;
@@ -131,13 +130,8 @@ impl Tier {
         if self.outbound.has_upload_to(entry.id) {
             return refused(format!("files are being archived to {name}: try again later"));
         }
-        if !self.find_sources(request)? {
-            return refused(
-                "it is not known which objects contain blocks of other versions: run `fslab tier \
-                 scan` while all archives are available"
-                    .to_owned(),
-            );
-        }
+        // The copies of objects whose sources remain unknown are not counted.
+        self.find_sources(request)?;
         let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
             return refused(format!(
@@ -165,9 +159,11 @@ impl Tier {
         self.catalogue.for_each(&mut |row| {
             let copies = &row.version.copies;
             let has_sources = |copy: &Id| {
-                let mut needed = row.sources.iter().flatten();
-                needed.all(|source| {
-                    sources.get(source).is_some_and(|source| source.copies.contains(copy))
+                let needed = row.sources.as_ref();
+                needed.is_some_and(|needed| {
+                    needed.iter().all(|source| {
+                        sources.get(source).is_some_and(|source| source.copies.contains(copy))
+                    })
                 })
             };
             let is_left =

@@ -315,8 +315,13 @@ impl Scrub<'_> {
     /// Verifies a copy of an object and of its sources. A version that is no longer kept needs no
     /// sources.
     fn verify(&mut self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<()> {
-        verify(archive, &row.version, self.pace)?;
-        if row.sources.as_ref().is_some_and(Vec::is_empty) {
+        match row.may_be_source()
+            && self.tier.catalogue.is_source(row.version.location.container)?
+        {
+            true => self.verify_source(archive, &source_of(&row.version))?,
+            false => verify(archive, &row.version, self.pace)?,
+        }
+        if !row.may_have_sources() {
             return Ok(());
         }
         let object = ObjectReader::open(archive, &row.version)?;
@@ -337,7 +342,7 @@ impl Scrub<'_> {
     fn copy_source(&mut self, source: &SourceRecord, to: &Arc<dyn Archive>) -> Result<()> {
         let row = self.tier.catalogue.get(Id(source.object))?;
         // An archive may be malicious, so that the source is not the recorded object.
-        let row = row.filter(|row| is_recorded(source, &row.version));
+        let row = row.filter(|row| source_of(&row.version) == *source);
         let damage = match self.verify_source(to, source) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             Err(error) => error,
@@ -377,7 +382,7 @@ impl Scrub<'_> {
         to: &Arc<dyn Archive>,
     ) -> Result<()> {
         let location = row.version.location;
-        if row.sources.as_ref().is_none_or(|sources| !sources.is_empty()) {
+        if row.may_have_sources() {
             let object = ObjectReader::open(from, &row.version)?;
             object.sources().iter().try_for_each(|source| self.copy_source(source, to))?;
             if verify(to, &row.version, self.pace).is_ok() {
@@ -512,20 +517,21 @@ impl Scrub<'_> {
     }
 }
 
-/// Returns whether a source is a recorded version.
-fn is_recorded(source: &SourceRecord, version: &Version) -> bool {
-    (version_of(source).location, source.root) == (version.location, version.root)
+/// Returns a version as the source of others.
+fn source_of(version: &Version) -> SourceRecord {
+    SourceRecord {
+        object: version.object.0,
+        container: version.location.container.0,
+        length: version.location.length.into(),
+        root: version.root,
+    }
 }
 
 /// Returns the version in a source, as far as it is needed to read the source.
 fn version_of(source: &SourceRecord) -> Version {
     Version {
         object: Id(source.object),
-        location: Location {
-            container: Id(source.container),
-            offset: 0,
-            length: source.length.get(),
-        },
+        location: Location::of_source(source),
         size: 0,
         sequence: 0,
         modified: Timestamp::default(),

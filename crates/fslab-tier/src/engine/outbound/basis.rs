@@ -96,9 +96,7 @@ impl Tier {
         let mut reader = None;
         for archive in archives {
             // An archive without the last version can still receive a complete copy.
-            let opened = ObjectReader::open(archive, version)
-                .and_then(|found| found.check_sources().map(|()| found));
-            match opened {
+            match ObjectReader::open_complete(archive, version) {
                 Ok(found) => reader = Some(found),
                 Err(error) => {
                     tracing::debug!(%error, "all blocks of a file are archived again");

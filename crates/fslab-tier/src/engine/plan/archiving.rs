@@ -68,6 +68,7 @@ impl<'a> ArchivingPlan<'a> {
         let may_have_basis = tier.settings.deltas && attr.size > self.bundled;
         if let Some(before) = before.as_ref().filter(|_| may_have_basis) {
             self.planner.read_basis(&before.version, &self.targets)?;
+            self.planner.plan.changed_files += 1;
         }
         if let Some(before) = before.filter(|before| !before.offline.is_empty()) {
             tier.is_there(&before.version)?;

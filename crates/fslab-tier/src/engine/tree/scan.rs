@@ -105,8 +105,12 @@ impl Tier {
         for archive in self.writable_archives() {
             scan.archive(&archive, heard)?;
         }
-        if self.has_all_archives() && scan.found.missing.is_empty() && !scan.has_unlisted {
-            self.catalogue.note_listed()?;
+        let is_listed = !scan.has_unlisted && scan.found.missing.is_empty();
+        if self.has_all_archives() {
+            self.tree.set_listing_failed(!is_listed);
+            if is_listed {
+                self.catalogue.note_listed()?;
+            }
         }
         Ok(scan.found)
     }
@@ -151,7 +155,7 @@ struct Scan<'a> {
     asks_archives: bool,
     /// Number of compact residencies whose objects could not be read from any archive.
     unresolved: u64,
-    /// Whether an object with sources was found and got no row.
+    /// Whether an object that has or may have sources got no row.
     has_unlisted: bool,
 }
 
@@ -376,7 +380,14 @@ impl Scan<'_> {
             let (state, since) = (ObjectState::Removed, tier.around.calendar.now());
             let removed = |row: ObjectRow| RowChange {
                 before: Some(row.clone()),
-                after: ObjectRow { state, since, seen: self.number, ..row },
+                after: ObjectRow {
+                    state,
+                    since,
+                    seen: self.number,
+                    // An object that was pending may not need all of its recorded sources.
+                    sources: row.known_sources().cloned(),
+                    ..row
+                },
             };
             let changes: Vec<_> = unseen.into_iter().map(removed).collect();
             tier.catalogue.put_where_still(&changes)?;
@@ -420,8 +431,6 @@ impl Scan<'_> {
                 Err(error) if error.is_unavailable() => return Err(error),
                 noted => self.found.damaged.extend(noted.err().map(|error| error.to_string())),
             }
-            let is_hidden = !self.found.has_met_all() || self.found.is_partly_hidden;
-            self.has_unlisted |= is_hidden && self.found.damaged.len() > before;
             if self.found.damaged.len() > before {
                 self.in_part.insert(container);
             }
@@ -431,22 +440,11 @@ impl Scan<'_> {
     }
 
     /// Returns whether no archive has all sources of an object, because its version was no longer
-    /// kept. Returns `false` if an archive is missing.
-    fn has_lost_sources(&self, object: &ObjectReader) -> Result<bool> {
-        if object.sources().is_empty() || !self.found.missing.is_empty() {
-            return Ok(false);
-        }
-        let (version, mut is_lost) = (object.version(), true);
-        for archive in self.tier.archives() {
-            let checked =
-                ObjectReader::open(&archive, &version).and_then(|reader| reader.check_sources());
-            match checked {
-                Err(error) if error.is_unavailable() => return Err(error),
-                Err(error) => is_lost &= error.is_missing_object(),
-                Ok(()) => is_lost = false,
-            }
-        }
-        Ok(is_lost)
+    /// kept.
+    fn has_lost_sources(&self, object: &ObjectReader) -> bool {
+        !object.sources().is_empty()
+            && self.found.missing.is_empty()
+            && ObjectReader::is_lost_in(&self.tier.archives(), &object.version())
     }
 
     fn note_unneeded(
@@ -461,7 +459,7 @@ impl Scan<'_> {
             match ObjectReader::open_any(archive, kind, location) {
                 Ok(reader) if self.tier.catalogue.get(reader.heading().object)?.is_some() => {}
                 Ok(reader) => {
-                    let (state, sources) = match self.has_lost_sources(&reader)? {
+                    let (state, sources) = match self.has_lost_sources(&reader) {
                         true => (ObjectState::Source, Vec::new()),
                         false => (ObjectState::Removed, reader.source_containers()),
                     };
@@ -482,9 +480,7 @@ impl Scan<'_> {
             }
         }
         if !self.found.has_met_all() || self.found.is_partly_hidden {
-            let has_sources =
-                |row: &ObjectRow| row.sources.as_ref().is_none_or(|all| !all.is_empty());
-            self.has_unlisted |= rows.iter().any(has_sources);
+            self.has_unlisted |= rows.iter().any(ObjectRow::may_have_sources);
             return Ok(());
         }
         self.found.unneeded += rows.len() as u64;
