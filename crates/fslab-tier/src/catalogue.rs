@@ -7,8 +7,8 @@
 //! unneeded objects, but never causes the deletion of a needed one. An unneeded object is kept
 //! until a scan has visited every file of the tree (`engine::expiry`).
 //!
-//! `row`: the row of an object. `status`: the state of the catalogue as a whole. `updates`: changes
-//! of rows.
+//! `row`: the row of an object. `sources`: which objects contain blocks of others. `status`: the
+//! state of the catalogue as a whole. `updates`: changes of rows.
 
 use std::io;
 use std::ops::Bound;
@@ -22,6 +22,7 @@ use crate::id::Id;
 use crate::private;
 
 mod row;
+mod sources;
 mod status;
 mod updates;
 
@@ -100,6 +101,7 @@ impl Catalogue {
             transaction.open_table(FACTS)?;
             transaction.open_table(PENDING)?;
             transaction.open_table(USAGE)?;
+            sources::create_tables(transaction)?;
             Ok(())
         })?;
         Ok(catalogue)
@@ -165,31 +167,27 @@ impl Catalogue {
         })
     }
 
-    /// Deletes rows; returns the containers without remaining rows.
+    /// Deletes rows, except those of objects that contain blocks of other objects. Returns the
+    /// deleted objects, and the containers without remaining rows.
     ///
     /// # Errors
     /// Errors of the database.
-    pub fn remove(&self, objects: &[ObjectRow]) -> Result<Vec<Id>> {
+    pub fn remove(&self, rows: &[ObjectRow]) -> Result<(Vec<Id>, Vec<Id>)> {
         self.change(|transaction| {
-            let mut table = transaction.open_table(OBJECTS)?;
-            let mut containers = transaction.open_table(CONTAINERS)?;
-            let mut pending = transaction.open_table(PENDING)?;
-            let mut unused = Vec::new();
-            for row in objects {
-                pending.remove(row.version.object.0)?;
-                if table.remove(row.version.object.0)?.is_none() {
-                    continue;
+            let (mut removed, mut unused) = (Vec::new(), Vec::new());
+            let mut rest: Vec<&ObjectRow> = rows.iter().collect();
+            // The rows of sources can be deleted after the last row that needs them.
+            loop {
+                let (needed, unneeded) = sources::needed(transaction, &rest)?;
+                for row in &unneeded {
+                    removed.push(row.version.object);
+                    unused.extend(delete_row(transaction, row)?);
                 }
-                let container = row.version.location.container.0;
-                let left = containers.get(container)?.map_or(0, |count| count.value() - 1);
-                if left == 0 {
-                    containers.remove(container)?;
-                    unused.push(Id(container));
-                } else {
-                    containers.insert(container, left)?;
+                if unneeded.is_empty() || needed.is_empty() {
+                    return Ok((removed, unused));
                 }
+                rest = needed;
             }
-            Ok(unused)
         })
     }
 
@@ -301,6 +299,29 @@ fn last_scan(transaction: &redb::WriteTransaction) -> Result<u64, redb::Error> {
     Ok(facts.get(SCAN)?.map_or(0, |number| number.value()))
 }
 
+/// Deletes the row of an object. Returns the container of the object if it has no other row.
+fn delete_row(
+    transaction: &redb::WriteTransaction,
+    row: &ObjectRow,
+) -> Result<Option<Id>, redb::Error> {
+    let object = row.version.object;
+    transaction.open_table(PENDING)?.remove(object.0)?;
+    let mut objects = transaction.open_table(OBJECTS)?;
+    let Some(stored) = objects.remove(object.0)?.map(|stored| stored.value().to_vec()) else {
+        return Ok(None);
+    };
+    sources::forget(transaction, &ObjectRow::decode(object, &stored).unwrap_or(row.clone()))?;
+    let container = row.version.location.container;
+    let mut containers = transaction.open_table(CONTAINERS)?;
+    let left = containers.get(container.0)?.map_or(0, |count| count.value() - 1);
+    if left == 0 {
+        containers.remove(container.0)?;
+        return Ok(Some(container));
+    }
+    containers.insert(container.0, left)?;
+    Ok(None)
+}
+
 fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<(), redb::Error> {
     let mut objects = transaction.open_table(OBJECTS)?;
     let mut containers = transaction.open_table(CONTAINERS)?;
@@ -311,8 +332,13 @@ fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<()
         } else {
             pending.remove(row.version.object.0)?;
         }
-        let known = objects.insert(row.version.object.0, &row.encode()[..])?.is_some();
-        if !known {
+        let object = row.version.object;
+        let before = objects.get(object.0)?.map(|before| before.value().to_vec());
+        let before = before.map(|before| ObjectRow::decode(object, &before));
+        let is_new = before.is_none();
+        let row = sources::note(transaction, row, before.and_then(Result::ok))?;
+        objects.insert(object.0, &row.encode()[..])?;
+        if is_new {
             let container = row.version.location.container.0;
             let count = containers.get(container)?.map_or(0, |count| count.value());
             containers.insert(container, count + 1)?;
@@ -369,6 +395,7 @@ mod tests {
             since: Timestamp { seconds: 4, nanoseconds: 5 },
             seen: 6,
             path: b"a/b".to_vec(),
+            sources: Some(Vec::new()),
         }
     }
 
@@ -386,9 +413,9 @@ mod tests {
         };
         catalogue.for_each(&mut visit).unwrap();
         assert_eq!(count, 3);
-        assert_eq!(catalogue.remove(&rows[..1]).unwrap(), []);
+        assert_eq!(catalogue.remove(&rows[..1]).unwrap().1, []);
         assert!(catalogue.knows_container(Id([9; 16])).unwrap());
-        assert_eq!(catalogue.remove(&rows).unwrap(), [Id([9; 16]), Id([8; 16])]);
+        assert_eq!(catalogue.remove(&rows).unwrap().1, [Id([9; 16]), Id([8; 16])]);
         assert!(!catalogue.knows_container(Id([9; 16])).unwrap());
     }
 

@@ -86,6 +86,9 @@ pub struct Settings {
     pub level: i32,
     /// Files of at most this many bytes are bundled; 0 disables bundling.
     pub bundled: u64,
+    /// Whether a new version of a file of more than one block is archived without the blocks that
+    /// archives already contain.
+    pub deltas: bool,
     /// Retention time of old versions.
     pub keep: Duration,
     /// The maximum time that a program waits for a recall; `None` for no limit.
@@ -137,6 +140,7 @@ impl Settings {
             copies: 1,
             level: 3,
             bundled: 64 << 10,
+            deltas: false,
             keep: Duration::from_secs(30 * 24 * 3600),
             patience: None,
             late: Errno::AGAIN,

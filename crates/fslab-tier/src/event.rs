@@ -83,7 +83,8 @@ pub enum Event {
         path: String,
         /// The size of the version in bytes.
         bytes: u64,
-        /// `live`, `replaced`, `removed` or `pending`.
+        /// `live`, `replaced`, `removed`, `pending`, or `source`: not restorable, but needed by
+        /// later versions.
         state: String,
         /// The time when the version entered this state, in seconds since 1970.
         since: i64,
@@ -161,6 +162,9 @@ pub struct Plan {
     pub files: u64,
     /// Their bytes that are archived, recalled, released or verified.
     pub bytes: u64,
+    /// Number of files of which only the changed blocks will be archived. The plan assumes that all
+    /// of their blocks have changed.
+    pub changed_files: u64,
     /// Bytes that the command needs in the tree's file system.
     pub needed_bytes: u64,
     /// Bytes that the command frees in the tree's file system.

@@ -62,6 +62,10 @@ pub struct TierDescription {
     /// Files of at most this many bytes are bundled; 0 bundles no files.
     #[serde(default = "usual_bundled")]
     pub bundled_bytes: u64,
+    /// Whether a new version of a large file is archived without the blocks that archives already
+    /// contain.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub deltas: bool,
     /// How long replaced and removed versions are kept, in seconds.
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
@@ -96,6 +100,7 @@ impl TierDescription {
             copies: 1,
             zstd_level: usual_level(),
             bundled_bytes: usual_bundled(),
+            deltas: false,
             keep_seconds: usual_keep(),
             umount: Umount::default(),
             poison: Poison::default(),
@@ -228,6 +233,7 @@ impl Home {
         // use of it ended uncleanly.
         let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
         catalogue.end_doubt()?;
+        catalogue.note_listed()?;
         catalogue.end_use()?;
         home.mark(tree, around, Origin::New)?;
         made.keep();
@@ -569,6 +575,7 @@ impl Home {
             copies: self.description.copies,
             level: self.description.zstd_level,
             bundled: self.description.bundled_bytes,
+            deltas: self.description.deltas,
             keep: Duration::from_secs(self.description.keep_seconds),
             home: Some(self.path.clone()),
             policy: Some(self.path.join(POLICY)),

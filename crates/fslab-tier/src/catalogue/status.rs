@@ -15,6 +15,9 @@ const IN_USE: &str = "in use";
 /// 1 while the catalogue is in doubt: a use did not end cleanly, and no scan has visited every file
 /// since. 0 otherwise.
 const IN_DOUBT: &str = "in doubt";
+/// 1 if the rows show all objects with sources: all archives were listed after the last loss of the
+/// catalogue or of a part of it.
+const LISTED: &str = "listed";
 /// The open epoch: a count of openings and scans.
 const USES: &str = "uses";
 /// When the tree was last archived, in seconds since 1970.
@@ -69,7 +72,23 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn distrust(&self) -> Result<()> {
-        self.note(&[(IN_DOUBT, 1), (SCANNED, 0)])
+        self.note(&[(IN_DOUBT, 1), (SCANNED, 0), (LISTED, 0)])
+    }
+
+    /// Returns whether every object with sources has a row.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn is_listed(&self) -> Result<bool> {
+        Ok(self.fact(LISTED)? == Some(1))
+    }
+
+    /// Records that every object with sources has a row, because all archives were listed.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn note_listed(&self) -> Result<()> {
+        self.note(&[(LISTED, 1)])
     }
 
     /// Returns whether [`Self::distrust`] was called after the last complete scan.

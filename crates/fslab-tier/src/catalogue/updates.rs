@@ -35,9 +35,9 @@ impl Catalogue {
         self.rewrite(|row_of, scan| {
             let mut rows = Vec::new();
             for (row, before) in archived {
-                let version = row.version.clone();
+                let (version, sources) = (row.version.clone(), row.sources.clone());
                 rows.push(match row_of(version.object)?.filter(is_turned) {
-                    Some(turned) => ObjectRow { version, ..turned },
+                    Some(turned) => ObjectRow { version, sources, ..turned },
                     None => row.clone().turned(ObjectState::Live, now, scan),
                 });
                 let old = before.map(row_of).transpose()?.flatten();
@@ -112,7 +112,10 @@ impl Catalogue {
 
     /// Calls `make` and writes the rows that it returns, in one transaction. `make` receives the
     /// present rows and the number of the last scan that has begun.
-    fn rewrite(&self, make: impl FnOnce(&RowOf<'_>, u64) -> Result<Vec<ObjectRow>>) -> Result<()> {
+    pub(super) fn rewrite(
+        &self,
+        make: impl FnOnce(&RowOf<'_>, u64) -> Result<Vec<ObjectRow>>,
+    ) -> Result<()> {
         let done = self.change(|transaction| {
             let scan = last_scan(transaction)?;
             let made = {

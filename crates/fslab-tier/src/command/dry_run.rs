@@ -45,7 +45,7 @@ impl Execution<'_> {
 
     fn would_recall(&mut self, paths: &[Vec<u8>], range: Option<(u64, u64)>) -> Result<()> {
         let (tier, blocks) = (self.tier, blocks_asked(range));
-        let mut planner = tier.planner("recall", Bound::AtMost);
+        let mut planner = tier.planner("recall", Bound::AtMost)?;
         self.each_file(paths, &mut |place, tell| {
             let Some((version, offline, bytes)) = tier.offline_part(place, &blocks)? else {
                 return Ok(());
@@ -53,7 +53,7 @@ impl Execution<'_> {
             if !planner.is_new(&place.found.attr) {
                 return Ok(());
             }
-            planner.recall(&version, &offline, bytes);
+            planner.recall(&version, &offline, bytes)?;
             report_done(tell, "would recall", place.path, bytes)
         })?;
         self.tell_plan(planner.finish()?)
@@ -64,7 +64,7 @@ impl Execution<'_> {
         let tier = self.tier;
         tier.look_for_archives();
         let (mut versions, mut copies, mut bytes) = (0, 0, 0);
-        let mut plan = CopiesPlan::begin(tier, None);
+        let mut plan = CopiesPlan::begin(tier, None)?;
         tier.catalogue().for_each_in_turn(&mut |row| {
             plan.row(&row);
             if row.state == ObjectState::Pending {
@@ -88,7 +88,7 @@ impl Execution<'_> {
         let drained = self.retirable(archive)?.id;
         tier.look_for_archives();
         let (mut needed, mut copies, mut bytes, mut without_place) = (0, 0, 0, 0);
-        let mut plan = CopiesPlan::begin(tier, Some(drained));
+        let mut plan = CopiesPlan::begin(tier, Some(drained))?;
         tier.catalogue().for_each_in_turn(&mut |row| {
             plan.row(&row);
             let version = &row.version;
@@ -127,7 +127,7 @@ impl Execution<'_> {
         let scanned = tier.catalogue().scanned()?;
         let (mut objects, mut bytes, mut unproven) = (0, 0, 0);
         tier.catalogue().for_each_in_turn(&mut |row| {
-            let Some(is_proven) = tier.is_expirable(&row, scanned) else { return Ok(()) };
+            let Some(is_proven) = tier.is_expirable(&row, scanned)? else { return Ok(()) };
             objects += 1;
             bytes += row.version.size;
             unproven += u64::from(!is_proven);

@@ -62,6 +62,7 @@ pub(super) fn version_event(row: &ObjectRow) -> Event {
         ObjectState::Live => "live",
         ObjectState::Replaced => "replaced",
         ObjectState::Removed => "removed",
+        ObjectState::Source => "source",
     };
     Event::Version {
         object: row.version.object.to_string(),

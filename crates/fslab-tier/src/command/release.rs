@@ -26,11 +26,11 @@ impl Execution<'_> {
     }
 
     pub(super) fn would_release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
-        let planner = Mutex::new(self.tier.planner("release", Bound::AtMost));
+        let planner = Mutex::new(self.tier.planner("release", Bound::AtMost)?);
         self.release_each(paths, keep_bytes, "would release", |tier, file, kept| {
             let part = tier.releasable_part(file.used.file.ino(), &file.path, kept)?;
             let (version, blocks, bytes) = part;
-            planner.lock().release(&version, &blocks, bytes);
+            planner.lock().release(&version, &blocks, bytes)?;
             Ok(bytes)
         })?;
         self.tell_plan(planner.into_inner().finish()?)

@@ -86,9 +86,11 @@ impl Tier {
         let mut ids: Vec<Id> = self.known_archives.read().iter().map(|known| known.id).collect();
         ids.extend(self.archives.read().iter().map(|archive| archive.id()));
         let mut held: BTreeMap<Id, (u64, u64)> = BTreeMap::new();
+        let sources = self.catalogue.source_versions()?;
         self.each_copy(&mut |row, archive| {
             let (objects, bytes) = held.entry(archive).or_default();
-            if row.state == ObjectState::Live {
+            let is_source = sources.contains_key(&row.version.location.container);
+            if row.state == ObjectState::Live || is_source {
                 *objects += 1;
                 *bytes += row.version.location.length;
             }

@@ -16,6 +16,7 @@ use crate::engine::tree::scan::Scanned;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::object::reader::ObjectReader;
 use crate::stored::Version;
 use crate::stored::residency::{ReadResidency, Residency, Unreadable};
 
@@ -73,7 +74,13 @@ impl Tier {
         rows.retain(|row| self.is_in_writable(&row.version));
         // Rows are deleted before objects, because a row without an object would refer to a missing
         // copy. The next scan finds an object without a row.
-        let unused = self.catalogue.remove(&rows)?;
+        let (removed, unused) = self.catalogue.remove(&rows)?;
+        for row in rows.iter().filter(|row| !removed.contains(&row.version.object)) {
+            if row.state != ObjectState::Source {
+                self.catalogue.keep_as_source(row.version.object)?;
+            }
+        }
+        rows.retain(|row| removed.contains(&row.version.object));
         let archives = self.writable_archives();
         let deleted: Vec<Result<Deletion>> =
             unused.iter().map(|container| delete_from(&archives, *container)).collect();
@@ -135,16 +142,81 @@ impl Tier {
         self.look_for_archives();
         self.retry_deletions();
         let scanned = self.catalogue.scanned()?;
+        let are_sources_known = self.find_sources(request)? && self.catalogue.is_listed()?;
+        if !are_sources_known {
+            tracing::warn!(
+                "the versions of large files are kept, because objects that can't be read may need \
+                 blocks of them"
+            );
+        }
         let (mut expired, mut behind) = (Expired::default(), None);
         loop {
             self.check_going(request)?;
-            let due = self.due(behind, scanned)?;
+            let mut due = self.due(behind, scanned)?;
             let Some(last) = due.last() else { break };
             behind = Some(last.version.object);
+            due.retain(|row| are_sources_known || !row.may_be_source());
             self.expire_some(due, &mut expired)?;
         }
         expired.repacked = self.repack(request)?;
         Ok(expired)
+    }
+
+    /// Reads the sources of the objects whose sources are unknown, because a part of the catalogue
+    /// was lost. Returns whether all of them were found.
+    ///
+    /// # Errors
+    /// Errors of the catalogue; [`Error::Interrupted`].
+    pub(super) fn find_sources(&self, request: &Request) -> Result<bool> {
+        let (mut behind, mut are_known) = (None, true);
+        loop {
+            let unknown = self.catalogue.with_unknown_sources(behind, BATCH)?;
+            let Some(last) = unknown.last() else { return Ok(are_known) };
+            behind = Some(last.version.object);
+            let mut found = Vec::new();
+            for row in &unknown {
+                self.check_going(request)?;
+                match self.sources_in_archives(row)? {
+                    Some(sources) => found.push((row.version.object, sources)),
+                    None => are_known &= self.needs_no_sources(row)?,
+                }
+            }
+            self.catalogue.resolve_sources(&found)?;
+        }
+    }
+
+    /// Returns the containers of an object's sources; `None` if the object can't be read.
+    fn sources_in_archives(&self, row: &ObjectRow) -> Result<Option<Vec<Id>>> {
+        let version = &row.version;
+        let read = self.ask_holders(version, |archive| {
+            Ok(ObjectReader::open(archive, version)?.source_containers())
+        });
+        match read {
+            Ok(sources) => Ok(Some(sources)),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(error) => {
+                let path = crate::error::shown(&row.path);
+                tracing::warn!(%error, "{path}: can't read an archived version");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns whether an unreadable object needs no sources: its version is no longer kept, or no
+    /// archive has the object.
+    fn needs_no_sources(&self, row: &ObjectRow) -> Result<bool> {
+        if self.is_due(row)? && !self.is_read(row) {
+            self.catalogue.keep_as_source(row.version.object)?;
+            return Ok(true);
+        }
+        Ok(self.has_all_archives() && ObjectReader::is_lost_in(&self.archives(), &row.version))
+    }
+
+    /// Returns whether the retention time of an object is over, and a scan has confirmed that no
+    /// file needs it.
+    fn is_due(&self, row: &ObjectRow) -> Result<bool> {
+        let is_old = self.is_old(row, self.around.calendar.now());
+        Ok(is_old && is_proven(row, self.catalogue.scanned()?))
     }
 
     /// Tries again to delete the containers that stores retain. A failure does not prevent the
@@ -161,12 +233,27 @@ impl Tier {
     /// Returns `None` if [`Self::expire`] would not delete an object now. Otherwise returns whether
     /// a scan has confirmed that no file needs the object. `scanned` is the number of the last
     /// complete scan.
-    pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Option<bool> {
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Result<Option<bool>> {
         let goes = self.is_old(row, self.around.calendar.now())
+            && !self.is_kept_for_others(row)?
             && !self.is_partly_unavailable(&row.version)
             && !self.is_read(row)
             && self.is_in_writable(&row.version);
-        goes.then(|| is_proven(row, scanned))
+        Ok(goes.then(|| is_proven(row, scanned)))
+    }
+
+    /// Returns whether an unneeded object is kept because another object needs its blocks, or may
+    /// do so.
+    fn is_kept_for_others(&self, row: &ObjectRow) -> Result<bool> {
+        if !row.may_be_source() {
+            return Ok(false);
+        }
+        let are_known =
+            self.catalogue.is_listed()? && self.catalogue.with_unknown_sources(None, 1)?.is_empty();
+        Ok(!are_known || self.catalogue.is_source(row.version.location.container)?)
     }
 
     /// Takes the lock under which unneeded objects are determined, deleted or moved; waits for it
@@ -212,13 +299,19 @@ impl Tier {
         Ok(due)
     }
 
-    /// Returns whether some object is past its retention time, but no scan has confirmed that it is
-    /// unneeded.
+    /// Returns whether some object is past its retention time, but no scan has confirmed that
+    /// neither a file nor another object needs it.
     fn has_unproven(&self) -> Result<bool> {
         let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
+        // A scan can list the objects with sources only if no archive is missing. If a scan could
+        // not, it is not repeated before the next start of the engine.
+        let is_listable = !self.catalogue.is_listed()?
+            && self.has_all_archives()
+            && !self.tree.has_listing_failed();
         let mut is_found = false;
         self.catalogue.for_some(None, &mut |row| {
-            is_found = self.is_old(&row, now) && !is_proven(&row, scanned);
+            let is_unproven = !is_proven(&row, scanned) || (is_listable && row.may_be_source());
+            is_found = self.is_old(&row, now) && is_unproven;
             Ok(!is_found)
         })?;
         Ok(is_found)
@@ -226,7 +319,8 @@ impl Tier {
 
     /// Returns whether an object has been recorded as unneeded for at least the retention time.
     fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
-        let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
+        use ObjectState::{Removed, Replaced, Source};
+        let is_unused = matches!(row.state, Replaced | Removed | Source);
         is_unused && age(row.since, now) >= self.settings.keep
     }
 

@@ -10,6 +10,7 @@ use crate::id::Id;
 use crate::rate_limit::RateLimit;
 
 pub(super) mod archiving;
+mod basis;
 pub(super) mod bundling;
 pub(super) mod failover;
 mod marking;

@@ -7,7 +7,7 @@
 //! they are lower bounds, because repairs are not known in advance. Not included are the requests
 //! that open and close an archive and those that renew its lease at intervals.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::id::Id;
 use crate::lower::own_request;
 use crate::object::shape::Shape;
 use crate::runs::Runs;
-use crate::stored::format::{BUNDLE_BYTES_MAX, blocks_of};
+use crate::stored::format::{BUNDLE_BYTES_MAX, SOURCES_MAX, blocks_of};
 use crate::stored::{BLOCK_BYTES, Location, Version};
 
 mod archiving;
@@ -44,11 +44,16 @@ pub(crate) struct Planner<'a> {
     forgotten: Option<(Id, Id)>,
     /// The files with several names that were planned.
     met: HashSet<Ino>,
+    /// The versions in sources, by their containers.
+    sources: HashMap<Id, Version>,
 }
 
 impl Tier {
     /// Begins the plan of a command.
-    pub(crate) fn planner(self: &Arc<Self>, command: &str, bound: Bound) -> Planner<'_> {
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub(crate) fn planner(self: &Arc<Self>, command: &str, bound: Bound) -> Result<Planner<'_>> {
         let stat = self.lower.statfs(&own_request(), Ino::ROOT).ok();
         let free = stat.map(|stat| stat.blocks_available.saturating_mul(stat.fragment_size.into()));
         let plan = Plan {
@@ -56,6 +61,7 @@ impl Tier {
             bound,
             files: 0,
             bytes: 0,
+            changed_files: 0,
             needed_bytes: 0,
             freed_bytes: 0,
             free_bytes: free,
@@ -63,7 +69,8 @@ impl Tier {
             archives: Vec::new(),
         };
         let (located, met) = (HashSet::new(), HashSet::new());
-        Planner { tier: self, plan, located, forgotten: None, met }
+        let sources = self.catalogue.source_versions()?;
+        Ok(Planner { tier: self, plan, located, forgotten: None, met, sources })
     }
 }
 
@@ -74,20 +81,27 @@ impl Planner<'_> {
     }
 
     /// Adds a file that will be recalled. `offline` are the blocks to recall, with `bytes` bytes.
-    pub(crate) fn recall(&mut self, version: &Version, offline: &Runs, bytes: u64) {
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub(crate) fn recall(&mut self, version: &Version, offline: &Runs, bytes: u64) -> Result<()> {
         self.plan.files += 1;
         self.plan.bytes += bytes;
         self.plan.needed_bytes += bytes;
-        self.read_blocks(version, offline);
+        self.read_blocks(version, offline)
     }
 
     /// Adds a file that will be released. `blocks` are the blocks to release, with `bytes` bytes.
     /// Its copies are opened even if it has none.
-    pub(crate) fn release(&mut self, version: &Version, blocks: &Runs, bytes: u64) {
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub(crate) fn release(&mut self, version: &Version, blocks: &Runs, bytes: u64) -> Result<()> {
         self.plan.files += u64::from(bytes > 0);
         self.plan.bytes += bytes;
         self.plan.freed_bytes += bytes;
-        let shape = Shape::of_archived(version.location.length, version.size);
+        let sources = self.sources_of(version)?;
+        let shape = shape_of(version, &sources);
         for (number, archive) in self.tier.writable_holders(version).into_iter().enumerate() {
             // The head and the table are read from the archive itself, not from a cache.
             self.forget(&archive, version.location.container);
@@ -96,19 +110,67 @@ impl Planner<'_> {
             let tables = tables.filter(|_| number == 0);
             let reads = shape.opening_reads().into_iter().chain(tables);
             self.read(&archive, version.location, reads);
+            self.open_sources(&archive, &sources);
+        }
+        Ok(())
+    }
+
+    /// Returns the containers of a version's sources.
+    fn sources_of(&self, version: &Version) -> Result<Vec<Id>> {
+        let row = self.tier.catalogue.get(version.object)?;
+        Ok(row.and_then(|row| row.sources).unwrap_or_default())
+    }
+
+    /// Adds the reads that check that an archive has these sources.
+    fn open_sources(&mut self, archive: &Arc<dyn Archive>, sources: &[Id]) {
+        for source in sources {
+            let Some(version) = self.sources.get(source).cloned() else { continue };
+            self.forget(archive, *source);
+            // The row of a source does not list the sources of its object, which are read, too.
+            let shape = Shape::of_archived(version.location.length, version.size, SOURCES_MAX);
+            self.read(archive, version.location, shape.opening_reads().into_iter());
         }
     }
 
+    /// Adds the reads with which archiving finds the blocks that archives already have.
+    fn read_basis(&mut self, version: &Version, archives: &[Arc<dyn Archive>]) -> Result<()> {
+        let sources = self.sources_of(version)?;
+        let shape = shape_of(version, &sources);
+        for archive in archives {
+            self.read(archive, version.location, shape.opening_reads().into_iter());
+            self.open_sources(archive, &sources);
+        }
+        // Each page is read twice: to choose the sources, and to archive the file.
+        for _ in 0..2 {
+            if let Some(archive) = archives.last() {
+                let pages = shape.page_reads(0..blocks_of(version.size));
+                self.read(archive, version.location, pages);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the reads that fetch blocks of a version from the first archive that may have it.
-    fn read_blocks(&mut self, version: &Version, blocks: &Runs) {
-        let Some(archive) = self.tier.may_hold(version).into_iter().next() else { return };
-        let shape = Shape::of_archived(version.location.length, version.size);
+    fn read_blocks(&mut self, version: &Version, blocks: &Runs) -> Result<()> {
+        let Some(archive) = self.tier.may_hold(version).into_iter().next() else { return Ok(()) };
+        let sources = self.sources_of(version)?;
+        let shape = shape_of(version, &sources);
         let is_open = self.tier.has_reader(&archive, version);
         let end = blocks_of(version.size);
         let numbers = || blocks.iter().flatten().take_while(move |block| *block < end);
         let opening = shape.opening_reads().into_iter().filter(|_| !is_open);
-        let reads = opening.chain(shape.page_reads(numbers())).chain(shape.block_reads(numbers()));
-        self.read(&archive, version.location, reads);
+        self.read(&archive, version.location, opening.chain(shape.page_reads(numbers())));
+        for read in shape.block_reads(numbers()) {
+            // Any block may be the first one that is read from its container.
+            let mut location = version.location;
+            if let Some(source) = sources.first() {
+                self.forget(&archive, *source);
+                location.container = *source;
+                location.length = version.size.saturating_add(BLOCK_BYTES);
+            }
+            self.read(&archive, location, [read].into_iter());
+        }
+        Ok(())
     }
 
     /// Adds reads of an object.
@@ -180,6 +242,11 @@ impl Planner<'_> {
         self.plan.estimated_seconds = seconds.sum();
         Ok(self.plan)
     }
+}
+
+/// Returns the shape of an archived version.
+fn shape_of(version: &Version, sources: &[Id]) -> Shape {
+    Shape::of_archived(version.location.length, version.size, sources.len())
 }
 
 /// Returns the ranges in which a whole container of this length is read, in pieces.

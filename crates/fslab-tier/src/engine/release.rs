@@ -228,7 +228,7 @@ impl Tier {
         let (mut whole, mut problem) = (Vec::new(), None);
         for archive in self.writable_holders(version) {
             archive.forget((ContainerKind::Files, version.location.container));
-            match ObjectReader::open(&archive, version) {
+            match ObjectReader::open_complete(&archive, version) {
                 Ok(reader) => whole.push(reader),
                 Err(error) => problem = Some(error),
             }

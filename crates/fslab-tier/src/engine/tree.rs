@@ -18,6 +18,9 @@ pub(super) struct TreeState {
     /// Whether the catalogue may not match the tree, for example because the last use did not end
     /// cleanly. A complete scan sets it to `false`.
     in_doubt: AtomicBool,
+    /// Whether the last scan could not list all objects with sources, although all archives were
+    /// available.
+    listing_failed: AtomicBool,
     /// Whether programs use the tree through the mount, which reports renames to scans.
     is_served: AtomicBool,
 }
@@ -27,6 +30,7 @@ impl Default for TreeState {
         Self {
             renames: renames::Renames::default(),
             in_doubt: AtomicBool::new(true),
+            listing_failed: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
         }
     }
@@ -35,6 +39,16 @@ impl Default for TreeState {
 impl TreeState {
     pub(super) fn set_in_doubt(&self, in_doubt: bool) {
         self.in_doubt.store(in_doubt, Ordering::SeqCst);
+    }
+
+    fn set_listing_failed(&self, has_failed: bool) {
+        self.listing_failed.store(has_failed, Ordering::SeqCst);
+    }
+
+    /// Returns whether the last scan of this engine could not list all objects with sources,
+    /// although all archives were available.
+    pub(super) fn has_listing_failed(&self) -> bool {
+        self.listing_failed.load(Ordering::SeqCst)
     }
 }
 

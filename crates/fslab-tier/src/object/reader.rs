@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::writer::{Heading, is_zero};
+use super::writer::{Heading, Referred, is_zero};
 use crate::archive::{Archive, Container, ContainerKind};
 use crate::error::Error;
 use crate::id::Id;
@@ -18,8 +18,9 @@ use crate::stored::attributes::Attributes;
 use crate::stored::bytes::{Corrupt, Cursor, Result};
 use crate::stored::format::{
     ATTRIBUTES_BYTES_MAX, BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD,
-    HEAD_MAGIC, HeadRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, STORED_BLOCK_BYTES_MAX,
-    TAIL_MAGIC, TailRecord, VERSION, blocks_of, crc_of,
+    HEAD_MAGIC, HeadRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, SOURCES_MAX,
+    STORED_BLOCK_BYTES_MAX, SourceRecord, TAIL_MAGIC, TailRecord, VERSION, VERSION_WITH_SOURCES,
+    blocks_of, crc_of,
 };
 use crate::stored::residency::{Location, Version};
 
@@ -46,6 +47,8 @@ pub struct ObjectReader {
     table_offset: u64,
     blocks: u64,
     page_hashes: Vec<u8>,
+    /// The objects that contain the blocks that this object does not contain.
+    sources: Vec<SourceRecord>,
     /// The most recently read and checked page of the table, with its number.
     page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
 }
@@ -138,6 +141,23 @@ impl ObjectReader {
         Ok(reader)
     }
 
+    /// Like [`Self::open`], and checks that the archive has all sources of the object.
+    ///
+    /// # Errors
+    /// Errors of the archive, or damage to the object or a source.
+    pub fn open_complete(archive: &Arc<dyn Archive>, version: &Version) -> crate::Result<Self> {
+        let reader = Self::open(archive, version)?;
+        reader.check_sources().map(|()| reader)
+    }
+
+    /// Returns whether each archive lacks a version, or one of its sources. Returns `false` if an
+    /// archive can't be asked.
+    pub(crate) fn is_lost_in(archives: &[Arc<dyn Archive>], version: &Version) -> bool {
+        archives.iter().all(|archive| {
+            Self::open_complete(archive, version).is_err_and(|error| error.is_missing_object())
+        })
+    }
+
     /// Opens an object by its location alone, without checking its version.
     ///
     /// # Errors
@@ -162,10 +182,12 @@ impl ObjectReader {
         let layout = Layout::new(&tail, &heading, attributes_length).map_err(damaged)?;
         let described = source
             .read(location.offset + size_of::<HeadRecord>() as u64, attributes_length as usize)?;
-        let page_hashes =
-            source.read(location.offset + layout.hashes_offset, layout.hashes_length)?;
+        let hashes_offset = location.offset + layout.hashes_offset;
+        let page_hashes = source.read(hashes_offset, layout.hashes_length)?;
+        let sources =
+            source.read(hashes_offset + layout.hashes_length as u64, layout.sources_length)?;
         let mut hasher = blake3::Hasher::new();
-        for part in [&head_bytes, &described, &page_hashes] {
+        for part in [&head_bytes, &described, &page_hashes, &sources] {
             hasher.update(part);
         }
         let root = *hasher.finalize().as_bytes();
@@ -173,6 +195,9 @@ impl ObjectReader {
             return Err(damaged(Corrupt("its description or table of blocks is damaged")));
         }
         let attributes = Attributes::decode(&mut Cursor(&described)).map_err(damaged)?;
+        let sources = <[SourceRecord]>::ref_from_bytes(&sources)
+            .or(Err(damaged(Corrupt("its list of sources is cut short"))))?
+            .to_vec();
         let table = location.offset + tail.table_offset.get();
         let end = end.filter(|end| end.offset <= table);
         Ok(Self {
@@ -186,12 +211,14 @@ impl ObjectReader {
             table_offset: tail.table_offset.get(),
             blocks: tail.blocks.get(),
             page_hashes,
+            sources,
             page: Mutex::new(None),
         })
     }
 
     /// Returns the file and the version of an object of a tier, which is known by its location.
-    /// Asks all archives, so that the version lists each of them that has a copy.
+    /// Asks all archives, so that the version lists each of them that has a copy with all sources;
+    /// if there is none, each that has a copy.
     ///
     /// # Errors
     /// The error of an archive, if no archive has the object. It is a lack of the object only if no
@@ -201,6 +228,8 @@ impl ObjectReader {
         (tier, object, location): (Id, Id, Location),
     ) -> crate::Result<(Id, Version)> {
         let mut known: Option<(Id, Version)> = None;
+        // The archives that have the object, but not all of its sources.
+        let mut incomplete = Vec::new();
         let mut problem = None;
         for archive in archives {
             let reader = match Self::open_any(archive, ContainerKind::Files, location) {
@@ -216,13 +245,20 @@ impl ObjectReader {
                 problem = Some(reader.damaged(Corrupt("it is not the object that was archived")));
                 continue;
             }
-            let (file, version) = known.get_or_insert((heading.file, reader.version()));
-            if *file == heading.file && version.root == reader.root {
-                *version = version.clone().with_copies(&[archive.id()]);
+            let found = || Version { copies: Vec::new(), ..reader.version() };
+            let (file, version) = known.get_or_insert_with(|| (heading.file, found()));
+            if *file != heading.file || version.root != reader.root {
+                continue;
+            }
+            match reader.check_sources() {
+                Ok(()) => *version = version.clone().with_copies(&[archive.id()]),
+                Err(_) => incomplete.push(archive.id()),
             }
         }
         let none = || Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
-        known.ok_or_else(|| problem.unwrap_or_else(none))
+        let (file, version) = known.ok_or_else(|| problem.unwrap_or_else(none))?;
+        let has_none = version.copies.is_empty();
+        Ok((file, if has_none { version.with_copies(&incomplete) } else { version }))
     }
 
     /// Returns a reader that reads each part from the archive, for callers that combine copies.
@@ -267,7 +303,9 @@ impl ObjectReader {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
         let end = self.end.as_ref().map_or(0, |end| end.bytes.len());
-        (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page + end) as u64
+        let sources = size_of_val(&self.sources[..]);
+        let parts = [self.attributes.bytes(), self.page_hashes.len(), sources, page, end];
+        (size_of::<Self>() + parts.iter().sum::<usize>()) as u64
     }
 
     /// Returns the number of blocks of the contents.
@@ -276,9 +314,49 @@ impl ObjectReader {
         self.blocks
     }
 
+    /// Returns the objects that contain the blocks that this object does not contain.
+    #[must_use]
+    pub fn sources(&self) -> &[SourceRecord] {
+        &self.sources
+    }
+
+    /// Returns the containers of the sources.
+    pub(crate) fn source_containers(&self) -> Vec<Id> {
+        self.sources.iter().map(|source| Id(source.container)).collect()
+    }
+
+    /// Checks that the archive itself, not a cache, has all sources. Their blocks are not read.
+    ///
+    /// # Errors
+    /// Errors of the archive, or damage to a source.
+    pub(crate) fn check_sources(&self) -> crate::Result<()> {
+        self.sources.iter().try_for_each(|source| {
+            let location = Location::of_source(source);
+            self.archive.forget((self.kind, location.container));
+            let found = Self::open_any(&self.archive, self.kind, location)?;
+            let is_it = found.heading.object.0 == source.object && found.root == source.root;
+            let what = Corrupt("it is not the object to which a later version refers");
+            if is_it { Ok(()) } else { Err(found.damaged(what)) }
+        })
+    }
+
     fn source(&self) -> Source<'_> {
         let source = Source::of(&self.archive, (self.kind, self.location.container));
         Source { pieces: self.end.iter().collect(), ..source }
+    }
+
+    /// Returns the source that contains the block of an entry; `None` for this object. The entry
+    /// was checked.
+    fn source_of(&self, entry: &EntryRecord) -> Option<&SourceRecord> {
+        self.sources.get(usize::from(entry.source).checked_sub(1)?)
+    }
+
+    /// Returns the location of the stored bytes of a block: the container, and the offset in it.
+    fn place(&self, entry: &EntryRecord) -> (Id, u64) {
+        match self.source_of(entry) {
+            Some(source) => (Id(source.container), entry.offset.get()),
+            None => (self.location.container, self.location.offset + entry.offset.get()),
+        }
     }
 
     pub(crate) fn damaged(&self, what: Corrupt) -> Error {
@@ -295,8 +373,12 @@ impl ObjectReader {
         if entry.form == FORM_ZEROS {
             return Ok(vec![0; length]);
         }
-        let offset = self.location.offset + entry.offset.get();
-        let stored = self.source().read(offset, entry.stored_length.get() as usize)?;
+        let (container, offset) = self.place(&entry);
+        let source = match entry.source {
+            0 => self.source(),
+            _ => Source::of(&self.archive, (self.kind, container)),
+        };
+        let stored = source.read(offset, entry.stored_length.get() as usize)?;
         let bytes = decode(entry.form, stored, length).map_err(|what| self.damaged(what))?;
         if *blake3::hash(&bytes).as_bytes() != entry.hash {
             return Err(self.damaged(Corrupt("a block is damaged")));
@@ -328,11 +410,34 @@ impl ObjectReader {
         Ok(BlockSum { length: entry.length.get() as usize, hash })
     }
 
-    /// Returns the range of a block in the container; an empty range for zeros.
-    pub(crate) fn block_place(&self, number: u64) -> crate::Result<Range<u64>> {
+    /// Returns the container of a block and the range in it; an empty range for zeros.
+    pub(crate) fn block_place(&self, number: u64) -> crate::Result<(Id, Range<u64>)> {
+        let (container, start) = self.place(&self.entry(number)?);
+        Ok((container, start..start + self.stored_bytes(number)?))
+    }
+
+    /// Returns whether this object contains the block, or the block contains only zeros.
+    ///
+    /// # Errors
+    /// Like [`Self::block`].
+    pub(crate) fn is_own(&self, number: u64) -> crate::Result<bool> {
+        Ok(self.entry(number)?.source == 0)
+    }
+
+    /// Returns the object that contains a block, with the block's entry; `None` for a block of
+    /// zeros. Another object can refer to the block.
+    ///
+    /// # Errors
+    /// Like [`Self::block`].
+    pub(crate) fn referred(&self, number: u64) -> crate::Result<Option<Referred>> {
         let entry = self.entry(number)?;
-        let start = self.location.offset + entry.offset.get();
-        Ok(start..start + self.stored_bytes(number)?)
+        let source = self.source_of(&entry).copied().unwrap_or(SourceRecord {
+            object: self.heading.object.0,
+            container: self.location.container.0,
+            length: self.location.length.into(),
+            root: self.root,
+        });
+        Ok((entry.form != FORM_ZEROS).then_some(Referred { source, entry }))
     }
 
     /// Returns the range in the container of the table's page with the entry of a block.
@@ -373,7 +478,12 @@ impl ObjectReader {
         let rest = self.heading.size - number * BLOCK_BYTES;
         let stored = entry.stored_length.get();
         let end = entry.offset.get().checked_add(stored.into());
-        let is_inside = end.is_some_and(|end| end <= self.table_offset);
+        let limit = match (entry.source, self.source_of(entry)) {
+            (0, _) => self.table_offset,
+            (_, Some(source)) => source.length.get(),
+            (_, None) => return Err(Corrupt("a block refers to an unknown object")),
+        };
+        let is_inside = end.is_some_and(|end| end <= limit);
         let has_length = u64::from(entry.length.get()) == rest.min(BLOCK_BYTES);
         if !is_inside || !has_length || stored > STORED_BLOCK_BYTES_MAX {
             return Err(Corrupt("its table of blocks is inconsistent"));
@@ -413,6 +523,7 @@ fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
 struct Layout {
     hashes_offset: u64,
     hashes_length: usize,
+    sources_length: usize,
 }
 
 impl Layout {
@@ -428,12 +539,18 @@ impl Layout {
         }
         let table_length = blocks.checked_mul(size_of::<EntryRecord>() as u64).ok_or(wrong)?;
         let hashes_offset = tail.table_offset.get().checked_add(table_length).ok_or(wrong)?;
-        let end = hashes_offset.checked_add(pages * 32 + size_of::<TailRecord>() as u64);
+        let sources_length = tail.sources.get() as usize * size_of::<SourceRecord>();
+        let may_have_sources = heading.may_have_sources;
+        if tail.sources.get() as usize > if may_have_sources { SOURCES_MAX } else { 0 } {
+            return Err(Corrupt("it has too many sources"));
+        }
+        let after = pages * 32 + (sources_length + size_of::<TailRecord>()) as u64;
+        let end = hashes_offset.checked_add(after);
         let begin = size_of::<HeadRecord>() as u64 + u64::from(attributes_length);
         if end != Some(tail.length.get()) || tail.table_offset.get() < begin {
             return Err(wrong);
         }
-        Ok(Self { hashes_offset, hashes_length: (pages * 32) as usize })
+        Ok(Self { hashes_offset, hashes_length: (pages * 32) as usize, sources_length })
     }
 }
 
@@ -456,7 +573,7 @@ pub(crate) fn head_place(object: Location) -> Range<u64> {
     object.offset..object.offset.saturating_add(size_of::<HeadRecord>() as u64)
 }
 
-/// Returns the range of the hashes of an object's table, according to its tail.
+/// Returns the range of the hashes of an object's table and of its sources, according to its tail.
 ///
 /// # Errors
 /// Errors of the archive, or damage to the tail.
@@ -505,7 +622,8 @@ pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
     if head.magic != HEAD_MAGIC || head.crc.get() != crc_of(bytes) {
         return Err(Corrupt("its head is damaged"));
     }
-    if head.version != VERSION || head.block_log2 != BLOCK_LOG2 {
+    let may_have_sources = head.version == VERSION_WITH_SOURCES && head.kind == KIND_FILE;
+    if (head.version != VERSION && !may_have_sources) || head.block_log2 != BLOCK_LOG2 {
         return Err(Corrupt("its version is unknown"));
     }
     let attributes_length = head.attributes_length.get();
@@ -524,6 +642,7 @@ pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
         sequence: head.sequence.get(),
         size: head.size.get(),
         created,
+        may_have_sources,
     };
     Ok((heading, attributes_length))
 }

@@ -6,13 +6,15 @@ use std::ops::Range;
 use super::reader::{END_BYTES_MAX, START_BYTES};
 use crate::stored::Attributes;
 use crate::stored::format::{
-    BLOCK_BYTES, CHUNK_BYTES, EntryRecord, HeadRecord, PAGE_ENTRIES, TailRecord, blocks_of,
+    BLOCK_BYTES, CHUNK_BYTES, EntryRecord, HeadRecord, PAGE_ENTRIES, SourceRecord, TailRecord,
+    blocks_of,
 };
 
 const HEAD_BYTES: u64 = size_of::<HeadRecord>() as u64;
 const TAIL_BYTES: u64 = size_of::<TailRecord>() as u64;
 const ENTRY_BYTES: u64 = size_of::<EntryRecord>() as u64;
 const HASH_BYTES: u64 = 32;
+const SOURCE_BYTES: u64 = size_of::<SourceRecord>() as u64;
 
 /// The sizes of an object's parts. Offsets are relative to the object's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) struct Shape {
     /// Offset of the table of blocks.
     table: u64,
     size: u64,
+    /// Number of sources.
+    sources: u64,
     /// Whether the stored blocks are known: none of them is compressed or missing.
     is_raw: bool,
 }
@@ -34,24 +38,26 @@ impl Shape {
         attributes.encode(&mut encoded);
         let attributes = encoded.len() as u64;
         let table = HEAD_BYTES + attributes + data_bytes;
-        Self { attributes, table, size, is_raw: data_bytes == size }
+        Self { attributes, table, size, sources: 0, is_raw: data_bytes == size }
     }
 
-    /// Returns the shape of an archived object. An object that is long enough for its size is not
-    /// compressed. The attributes of a compressed object are assumed to be short.
-    pub(crate) fn of_archived(length: u64, size: u64) -> Self {
-        let table = length.saturating_sub(TAIL_BYTES + table_bytes(size));
+    /// Returns the shape of an archived object with this number of sources. An object that is long
+    /// enough for its size is not compressed. The attributes of a compressed object are assumed to
+    /// be short.
+    pub(crate) fn of_archived(length: u64, size: u64, sources: usize) -> Self {
+        let sources = sources as u64;
+        let table = length.saturating_sub(end_bytes(sources) + table_bytes(size));
         let mut least = Vec::new();
         Attributes::default().encode(&mut least);
         let beside_data = table.saturating_sub(HEAD_BYTES + size);
-        let is_raw = beside_data >= least.len() as u64;
+        let is_raw = sources == 0 && beside_data >= least.len() as u64;
         let attributes = if is_raw { beside_data } else { least.len() as u64 };
-        Self { attributes, table, size, is_raw }
+        Self { attributes, table, size, sources, is_raw }
     }
 
     /// Returns the length of the object in bytes.
     pub(crate) fn length(&self) -> u64 {
-        self.table + table_bytes(self.size) + TAIL_BYTES
+        self.table + table_bytes(self.size) + end_bytes(self.sources)
     }
 
     /// Returns the stored bytes of all blocks.
@@ -74,14 +80,18 @@ impl Shape {
         if self.is_short() {
             return vec![end];
         }
-        let hashes = self.length() - TAIL_BYTES - hashes_bytes(self.size);
-        let later =
-            [HEAD_BYTES..HEAD_BYTES + self.attributes, hashes..hashes + hashes_bytes(self.size)];
+        let sources = self.length() - end_bytes(self.sources);
+        let later = [
+            HEAD_BYTES..HEAD_BYTES + self.attributes,
+            sources - hashes_bytes(self.size)..sources,
+            sources..self.length() - TAIL_BYTES,
+        ];
         let start = 0..START_BYTES;
         let is_read = |part: &Range<u64>| {
             [&start, &end].iter().any(|read| read.start <= part.start && part.end <= read.end)
         };
-        let later: Vec<_> = later.into_iter().filter(|part| !is_read(part)).collect();
+        let later: Vec<_> =
+            later.into_iter().filter(|part| !part.is_empty() && !is_read(part)).collect();
         [start.clone(), end.clone()].into_iter().chain(later).collect()
     }
 
@@ -109,12 +119,14 @@ impl Shape {
     }
 
     /// Returns the ranges that are read for blocks, in ascending order. If the object is
-    /// compressed, their number and total length are upper bounds, and their offsets are arbitrary.
+    /// compressed or has sources, their number and total length are upper bounds, and their offsets
+    /// are arbitrary.
     pub(crate) fn block_reads(
         &self,
         blocks: impl Iterator<Item = u64>,
     ) -> impl Iterator<Item = Range<u64>> {
-        let (shape, mut left) = (*self, self.data_bytes());
+        let has_sources = self.sources > 0;
+        let (shape, mut left) = (*self, if has_sources { self.size } else { self.data_bytes() });
         let (last, has_data) = (blocks_of(self.size).saturating_sub(1), left > 0);
         blocks.filter_map(move |block| {
             let length = (shape.size - block * BLOCK_BYTES).min(BLOCK_BYTES);
@@ -128,7 +140,7 @@ impl Shape {
             // The last block is kept for certain if it would be kept without compression.
             let least_start = shape.table.saturating_sub(length);
             let is_last_kept = block == last && shape.is_kept(&(least_start..shape.table));
-            let is_kept = shape.is_short() || is_last_kept;
+            let is_kept = !has_sources && (shape.is_short() || is_last_kept);
             // At this offset the range overlaps as many encrypted chunks as possible.
             let place = CHUNK_BYTES - 1..CHUNK_BYTES - 1 + stored.max(1);
             (has_data && !is_kept).then_some(place)
@@ -148,6 +160,11 @@ impl Shape {
         };
         (beyond / BLOCK_BYTES, beyond)
     }
+}
+
+/// Returns the length of the sources and the tail.
+fn end_bytes(sources: u64) -> u64 {
+    sources * SOURCE_BYTES + TAIL_BYTES
 }
 
 /// Returns the length of the table of blocks, with the hashes of its pages.
@@ -187,6 +204,7 @@ mod tests {
             sequence: 1,
             size: contents.len() as u64,
             created: Timestamp::default(),
+            may_have_sources: false,
         };
         let writer = ObjectWriter::begin(&mut bytes, &heading, attributes, &mut encoder);
         let mut writer = writer.unwrap();
@@ -234,7 +252,7 @@ mod tests {
                 let (reads, bytes, length) = read_all(&contents, &attributes, 3);
                 let size = size as u64;
                 let new = Shape::of_new(&attributes, size, size);
-                let archived = Shape::of_archived(length, size);
+                let archived = Shape::of_archived(length, size, 0);
                 assert_eq!(new.length(), length, "{size}, {xattr}");
                 for shape in [new, archived] {
                     assert_eq!(planned(&shape), (reads, bytes), "{size}, {xattr}");
@@ -257,7 +275,7 @@ mod tests {
             let size = size as u64;
             let new = Shape::of_new(&attributes, size, size);
             assert!(new.length() >= length);
-            let archived = Shape::of_archived(length, size);
+            let archived = Shape::of_archived(length, size, 0);
             for shape in [new, archived] {
                 let (most, most_bytes) = planned(&shape);
                 assert!(most >= reads && most_bytes >= bytes, "{size}: {most} {most_bytes}");

@@ -9,7 +9,8 @@ use crate::spool::Spool;
 use crate::stored::attributes::Attributes;
 use crate::stored::format::{
     BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD, HEAD_MAGIC, HeadRecord,
-    PAGE_ENTRIES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
+    PAGE_ENTRIES, SOURCES_MAX, SourceRecord, TAIL_MAGIC, TailRecord, VERSION, VERSION_WITH_SOURCES,
+    crc_of,
 };
 
 /// The destination of an object: all archives that receive a copy.
@@ -45,6 +46,8 @@ pub struct Heading {
     pub size: u64,
     /// The creation time of the object.
     pub created: Timestamp,
+    /// Whether the object may have sources.
+    pub may_have_sources: bool,
 }
 
 /// An object that is being written. Keeps in memory one page and one block of the object's table,
@@ -62,7 +65,18 @@ pub struct ObjectWriter<'a> {
     blocks: u64,
     /// Number of bytes written so far.
     position: u64,
+    /// The objects that contain blocks to which this object refers.
+    sources: Vec<SourceRecord>,
     encoder: &'a mut BlockEncoder,
+}
+
+/// A block in another object, to which an object can refer.
+#[derive(Clone, Copy, Debug)]
+pub struct Referred {
+    /// The object that contains the block.
+    pub source: SourceRecord,
+    /// The block's entry in the table of an object.
+    pub entry: EntryRecord,
 }
 
 /// Compresses blocks. Allocating its state, at the first block, takes longer than compressing a
@@ -147,8 +161,9 @@ impl<'a> ObjectWriter<'a> {
         hasher.update(head.as_bytes());
         hasher.update(&described);
         let (table, page_hashes, page) = (Spool::default(), Vec::new(), Vec::new());
-        let (blocks, position) = (0, 0);
-        let mut writer = Self { sink, hasher, table, page_hashes, page, blocks, position, encoder };
+        let (blocks, position, sources) = (0, 0, Vec::new());
+        let mut writer =
+            Self { sink, hasher, table, page_hashes, page, blocks, position, sources, encoder };
         writer.put(head.as_bytes())?;
         writer.put(&described)?;
         Ok(writer)
@@ -193,6 +208,30 @@ impl<'a> ObjectWriter<'a> {
         self.append(&Encoded::zeros(length), &[])
     }
 
+    /// Adds a block that another object contains.
+    ///
+    /// # Errors
+    /// If the object would have more than [`SOURCES_MAX`] sources; errors of the file system for
+    /// temporary files.
+    pub fn refer(&mut self, block: &Referred) -> crate::Result<()> {
+        let known = self.sources.iter().position(|source| *source == block.source);
+        let number = known.unwrap_or(self.sources.len());
+        if number == SOURCES_MAX {
+            let what = "an object would have too many sources".to_owned();
+            return Err(crate::Error::Refused { what });
+        }
+        if known.is_none() {
+            self.sources.push(block.source);
+        }
+        self.add(EntryRecord { source: number as u8 + 1, ..block.entry })
+    }
+
+    /// Returns the objects that contain blocks to which this object refers so far.
+    #[must_use]
+    pub fn sources(&self) -> &[SourceRecord] {
+        &self.sources
+    }
+
     fn append(&mut self, block: &Encoded, bytes: &[u8]) -> crate::Result<()> {
         let stored = match block.form {
             FORM_ZEROS => &[],
@@ -204,14 +243,18 @@ impl<'a> ObjectWriter<'a> {
 
     fn enter(&mut self, block: &Encoded, stored: usize) -> crate::Result<()> {
         let Encoded { form, length, hash, .. } = *block;
-        let entry = EntryRecord {
+        self.add(EntryRecord {
             offset: self.position.into(),
             stored_length: (stored as u32).into(),
             length: (length.min(BLOCK_BYTES) as u32).into(),
             form,
-            zero: [0; 7],
+            source: 0,
+            zero: [0; 6],
             hash,
-        };
+        })
+    }
+
+    fn add(&mut self, entry: EntryRecord) -> crate::Result<()> {
         self.page.extend(entry.as_bytes());
         self.blocks += 1;
         if self.blocks.is_multiple_of(PAGE_ENTRIES) { self.end_page() } else { Ok(()) }
@@ -224,7 +267,8 @@ impl<'a> ObjectWriter<'a> {
         Ok(())
     }
 
-    /// Ends the object. Returns its length, and the hash of its head, attributes and page hashes.
+    /// Ends the object. Returns its length, and the hash of its head, attributes, page hashes and
+    /// sources.
     ///
     /// # Errors
     /// Errors of the sink, or of the file system for temporary files.
@@ -236,8 +280,11 @@ impl<'a> ObjectWriter<'a> {
         let mut table = std::mem::take(&mut self.table);
         table.blocks(&mut |bytes| self.put(bytes))?;
         let hashes = std::mem::take(&mut self.page_hashes);
-        self.put(&hashes)?;
-        self.hasher.update(&hashes);
+        let sources = std::mem::take(&mut self.sources);
+        for part in [&hashes[..], sources.as_bytes()] {
+            self.put(part)?;
+            self.hasher.update(part);
+        }
         let root = *self.hasher.finalize().as_bytes();
         let mut tail = TailRecord {
             magic: TAIL_MAGIC,
@@ -245,7 +292,7 @@ impl<'a> ObjectWriter<'a> {
             table_offset: table_offset.into(),
             blocks: self.blocks.into(),
             root,
-            zero: 0.into(),
+            sources: (sources.len() as u32).into(),
             crc: 0.into(),
         };
         tail.crc = crc_of(tail.as_bytes()).into();
@@ -258,7 +305,7 @@ fn head(heading: &Heading, attributes_length: usize) -> HeadRecord {
     let mut head = HeadRecord {
         magic: HEAD_MAGIC,
         kind: heading.kind,
-        version: VERSION,
+        version: if heading.may_have_sources { VERSION_WITH_SOURCES } else { VERSION },
         block_log2: BLOCK_LOG2,
         zero: 0,
         attributes_length: (attributes_length as u32).into(),
@@ -311,6 +358,7 @@ mod tests {
             sequence: 1,
             size,
             created: Timestamp::default(),
+            may_have_sources: false,
         }
     }
 

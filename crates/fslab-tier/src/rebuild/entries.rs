@@ -14,6 +14,7 @@ use crate::catalogue::ObjectRow;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::object::reader::ObjectReader;
 use crate::stored::{Attributes, TreeEntry, Version};
 
 /// The permissions that a directory needs until its contents are made.
@@ -161,14 +162,24 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Returns a version with a list of the archives that contain it at present.
+    /// Returns a version with a list of the archives that contain it at present, with its sources.
+    /// If none has the sources, the archives with the object itself are listed.
     pub(super) fn with_copies(&self, version: &Version) -> Version {
         let container = version.location.container;
         let holds = |archive: &&Arc<dyn Archive>| {
             let end = version.location.offset.saturating_add(version.location.length);
             archive.length((ContainerKind::Files, container)).is_ok_and(|length| length >= end)
         };
-        let copies = self.archives.iter().filter(holds).map(|archive| archive.id()).collect();
+        let mut holders: Vec<&Arc<dyn Archive>> = self.archives.iter().filter(holds).collect();
+        if has_sources(&holders, version) {
+            let lacks = |archive: &Arc<dyn Archive>| {
+                ObjectReader::is_lost_in(std::slice::from_ref(archive), version)
+            };
+            if !holders.iter().all(|archive| lacks(archive)) {
+                holders.retain(|archive| !lacks(archive));
+            }
+        }
+        let copies = holders.into_iter().map(|archive| archive.id()).collect();
         Version { copies, ..version.clone() }
     }
 
@@ -252,4 +263,12 @@ impl Rebuilder<'_> {
         }
         self.apply_attributes(&Attributes { mode, ..attributes.clone() }, ino)
     }
+}
+
+/// Returns whether a version has sources, according to the first archive that can be read.
+fn has_sources(archives: &[&Arc<dyn Archive>], version: &Version) -> bool {
+    let may_have_some = ObjectRow::unread_sources(version).is_none();
+    let mut readers = archives.iter().map(|archive| ObjectReader::open(archive, version));
+    may_have_some
+        && readers.find_map(|reader| reader.ok()).is_some_and(|reader| !reader.sources().is_empty())
 }

@@ -160,6 +160,12 @@ impl Rebuilder<'_> {
             return Ok(());
         }
         let (file, attributes) = (heading.file, object.attributes());
+        let has_sources = !object.sources().is_empty();
+        if has_sources && ObjectReader::is_lost_in(self.archives, &object.version()) {
+            // The version was no longer kept, only the blocks that other versions need.
+            self.retire(ObjectState::Source, file, &object.version(), &attributes.path);
+            return Ok(());
+        }
         let version = self.with_copies(&object.version());
         self.offer(file, (version.sequence, version.object));
         let is_younger = version.sequence > self.since && version.sequence <= self.until;

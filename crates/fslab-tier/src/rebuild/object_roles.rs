@@ -79,7 +79,9 @@ impl<'a> ObjectRoles<'a> {
             _ if row.seen == self.kept => Some(Role::Kept),
             _ if row.seen != self.made => None,
             ObjectState::Live | ObjectState::Pending => Some(Role::Made),
-            ObjectState::Replaced | ObjectState::Removed => Some(Role::Unneeded),
+            ObjectState::Replaced | ObjectState::Removed | ObjectState::Source => {
+                Some(Role::Unneeded)
+            }
         }
     }
 

@@ -194,7 +194,11 @@ impl Rebuilder<'_> {
     ) -> ObjectRow {
         let (version, path) = (version.clone(), path.to_vec());
         let since = self.around.calendar.now();
-        ObjectRow { state, file, inode, version, since, seen: 0, path }
+        let sources = match state {
+            ObjectState::Source => Some(Vec::new()),
+            _ => ObjectRow::unread_sources(&version),
+        };
+        ObjectRow { state, file, inode, version, since, seen: 0, path, sources }
     }
 }
 

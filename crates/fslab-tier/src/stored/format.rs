@@ -24,6 +24,9 @@ pub const MODE_NAMES: [&str; 2] = ["trusted.fslab.tier.mode", "user.fslab.tier.m
 /// The version of all records.
 pub const VERSION: u8 = 1;
 
+/// The version of an object with sources. Versions of fslab that do not know sources refuse it.
+pub const VERSION_WITH_SOURCES: u8 = 2;
+
 /// Bytes of a block, the unit of recall, checks and residency.
 pub const BLOCK_BYTES: u64 = 1 << 20;
 /// The base-2 logarithm of [`BLOCK_BYTES`].
@@ -42,6 +45,8 @@ pub const PAGE_ENTRIES: u64 = 1024;
 /// Maximum number of pages of a table, for an object of 2 PiB. Their hashes need 64 MiB of memory
 /// while the object is read.
 pub const PAGES_MAX: u64 = 1 << 21;
+/// Maximum number of sources of an object.
+pub const SOURCES_MAX: usize = 64;
 /// Maximum length of a stored block in bytes. Encoding may make a block slightly longer.
 pub const STORED_BLOCK_BYTES_MAX: u32 = (1 << 20) + (1 << 16);
 /// Maximum length in bytes of an entry of an archived tree: attributes and the other fields.
@@ -204,14 +209,17 @@ pub struct HeadRecord {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EntryRecord {
-    /// Offset from the beginning of the object.
+    /// Offset from the beginning of the object that contains the block.
     pub offset: U64,
     pub stored_length: U32,
     /// Length of the block's contents in bytes; only the last block is shorter than
     /// [`BLOCK_BYTES`].
     pub length: U32,
     pub form: u8,
-    pub zero: [u8; 7],
+    /// The object that contains the block: 0 for this object, else the number of one of its
+    /// sources, from 1.
+    pub source: u8,
+    pub zero: [u8; 6],
     /// BLAKE3 of the block's bytes.
     pub hash: [u8; 32],
 }
@@ -227,7 +235,21 @@ pub struct MemberRecord {
     pub length: U64,
 }
 
-/// The tail of an object. The hashes of the pages of the table lie between the table and the tail.
+/// An object that contains blocks of another object. A source is alone in its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+pub struct SourceRecord {
+    pub object: [u8; 16],
+    pub container: [u8; 16],
+    /// Length of the whole object.
+    pub length: U64,
+    /// The root hash of the object.
+    pub root: [u8; 32],
+}
+
+/// The tail of an object. The hashes of the pages of the table, and the sources, lie between the
+/// table and the tail.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct TailRecord {
@@ -237,9 +259,10 @@ pub struct TailRecord {
     /// Offset of the table from the beginning of the object.
     pub table_offset: U64,
     pub blocks: U64,
-    /// BLAKE3 of head, attributes and the hashes of the pages of the table.
+    /// BLAKE3 of head, attributes, the hashes of the pages of the table, and the sources.
     pub root: [u8; 32],
-    pub zero: U32,
+    /// Number of sources.
+    pub sources: U32,
     /// CRC32C of all preceding bytes.
     pub crc: U32,
 }
@@ -265,6 +288,7 @@ const _: () = assert!(size_of::<TreeRecord>() == 28);
 const _: () = assert!(size_of::<HeadRecord>() == 96);
 const _: () = assert!(size_of::<EntryRecord>() == 56);
 const _: () = assert!(size_of::<MemberRecord>() == 32);
+const _: () = assert!(size_of::<SourceRecord>() == 72);
 const _: () = assert!(size_of::<TailRecord>() == 72);
 const _: () = assert!((MEMBERS_MAX * size_of::<MemberRecord>()) as u64 <= BLOCK_BYTES);
 

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::bytes::{Corrupt, Cursor, put_packed};
 use super::format::{
     COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, ResidencyRecord,
-    SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, VERSION_POISONED, blocks_of,
+    SIZE_MAX, SourceRecord, TREE_MAGIC, TreeRecord, VERSION, VERSION_POISONED, blocks_of,
 };
 use crate::id::Id;
 use crate::runs::Runs;
@@ -20,6 +20,13 @@ pub struct Location {
     pub offset: u64,
     /// Length of the whole object, in bytes.
     pub length: u64,
+}
+
+impl Location {
+    /// Returns the location of a source, which is alone in its container.
+    pub(crate) fn of_source(source: &SourceRecord) -> Self {
+        Self { container: Id(source.container), offset: 0, length: source.length.get() }
+    }
 }
 
 /// An archived version of a file.

@@ -14,7 +14,7 @@ use super::TreeEntry;
 use super::compact::{CompactResidency, StoredResidency};
 use super::format::{
     BLOCK_BYTES, CHUNK_BYTES, EntryRecord, HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, SealRecord,
-    TAG_BYTES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
+    TAG_BYTES, TAIL_MAGIC, TailRecord, VERSION, VERSION_WITH_SOURCES, crc_of,
 };
 use super::residency::{self, Residency};
 use crate::archive::testing::MemoryArchive;
@@ -204,7 +204,10 @@ fn seal_last(container: &mut [u8]) -> Option<()> {
 
 fn seal_head(object: &mut [u8]) -> Option<()> {
     let (mut head, _) = HeadRecord::read_from_prefix(object).ok()?;
-    (head.magic, head.version) = (HEAD_MAGIC, VERSION);
+    head.magic = HEAD_MAGIC;
+    if head.version != VERSION_WITH_SOURCES {
+        head.version = VERSION;
+    }
     head.crc = crc_of(head.as_bytes()).into();
     object.get_mut(..size_of::<HeadRecord>())?.copy_from_slice(head.as_bytes());
     Some(())
@@ -234,11 +237,12 @@ mod tests {
 
     const GOLDEN: &str = "tests/golden";
 
-    /// Returns files that version 1 wrote: a residency, a container of a file, a tree, a bundle,
-    /// and an encrypted container.
+    /// Returns the golden files: a residency, a container of a file, a tree, a bundle, an encrypted
+    /// container, and two versions of a file, the second with sources.
     fn golden() -> Vec<Vec<u8>> {
         let mut files = vec![format!("{GOLDEN}/residency-1")];
-        for kind in ["archive-1/files", "archive-1/trees", "bundle-1/files", "sealed-1/files"] {
+        let kinds = ["archive-1/files", "archive-1/trees", "bundle-1/files", "sealed-1/files"];
+        for kind in kinds.into_iter().chain(["sources-2/files"]) {
             let top = std::fs::read_dir(format!("{GOLDEN}/{kind}")).unwrap();
             let mut pending: Vec<_> = top.map(|entry| entry.unwrap().path()).collect();
             while let Some(path) = pending.pop() {
@@ -317,7 +321,8 @@ mod tests {
 
     fn heading(kind: u8) -> Heading {
         let (object, file, tier) = (Id([4; 16]), Id([5; 16]), Id([6; 16]));
-        Heading { kind, object, file, tier, sequence: 1, size: 0, created: Timestamp::default() }
+        let (sequence, created) = (1, Timestamp::default());
+        Heading { kind, object, file, tier, sequence, size: 0, created, may_have_sources: false }
     }
 
     fn nameless() -> Attributes {

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
+use fslab_tier::object::reader::ObjectReader;
 use fslab_tier::stored::Marks;
 use fslab_tier::{Found, Id, WalkEntry, own_request};
 use fslab_vfs::{FileSystem, Ino, OpenMode, Timestamp};
@@ -505,7 +506,8 @@ fn is_unchanged(
     if counts.0 == counts.1 { Ok(()) } else { Err(format!("{when} files are {counts:?}")) }
 }
 
-/// Checks that archives contain exactly the containers that files refer to.
+/// Checks that archives contain exactly the containers that files refer to, and the sources of the
+/// objects in them.
 fn holds_what_is_needed(
     tree: &Arc<dyn FileSystem>,
     archives: &[Arc<MemoryArchive>],
@@ -515,7 +517,12 @@ fn holds_what_is_needed(
     for name in client.names(Ino::ROOT).map_err(|error| error.to_string())? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(|error| error.to_string())?.ino;
         let known = Marks::Trusted.read(&**tree, ino).map_err(|error| error.to_string())?;
-        needed.extend(known.map(|known| known.location().container));
+        let Some(place) = known.map(|known| known.location()) else { continue };
+        let archive = Arc::clone(&archives[0]) as Arc<dyn Archive>;
+        let object = ObjectReader::open_any(&archive, ContainerKind::Files, place);
+        let object = object.map_err(|error| error.to_string())?;
+        needed.insert(place.container);
+        needed.extend(object.sources().iter().map(|source| Id(source.container)));
     }
     for archive in archives {
         let mut held: BTreeSet<Id> = BTreeSet::new();

@@ -1,7 +1,9 @@
 //! Files that version 1 wrote remain readable forever. `tests/golden` has an archive in a
 //! directory, a file's xattr in both forms, the catalogue, a bundle, and a bundle in an encrypted
-//! archive. `FSLAB_BLESS=archive`, `FSLAB_BLESS=compact-residency`, `FSLAB_BLESS=bundle` and
-//! `FSLAB_BLESS=sealed` write them again. Do this only for a new version, and keep the old files.
+//! archive. Version 2 of objects wrote an archive with an object that has sources.
+//! `FSLAB_BLESS=archive`, `FSLAB_BLESS=compact-residency`, `FSLAB_BLESS=bundle`,
+//! `FSLAB_BLESS=sealed` and `FSLAB_BLESS=sources` write them again. Do this only for a new version,
+//! and keep the old files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -242,6 +244,59 @@ fn bless_bundle(archive: Arc<dyn Archive>) {
     }
     let command = Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None };
     execute(&tier, &command, &own_request(), &mut |_| true).unwrap();
+}
+
+/// Returns the contents of the second version of a file. The first version is [`contents`].
+fn changed_contents() -> Vec<u8> {
+    let mut bytes = contents();
+    bytes[MIB as usize..][..7].copy_from_slice(b"changed");
+    bytes
+}
+
+fn bless_sources(root: &Path) {
+    std::fs::remove_dir_all(root).ok();
+    DirectoryArchive::init(root, ARCHIVE, TIER, None).unwrap();
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
+    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(root, TIER).unwrap());
+    let catalogue = Catalogue::in_memory().unwrap();
+    let settings = Settings { deltas: true, ..Settings::of(TIER) };
+    let tier =
+        Tier::open(Arc::clone(&lower), settings, vec![archive], catalogue, around()).unwrap();
+    let fs = TierFs::new(Arc::clone(&tier));
+    let client = Client::new(&fs);
+    let ino = client.file(Ino::ROOT, "file", &contents()).unwrap();
+    let modified = Some(SetTime::To(MODIFIED));
+    let archive = || {
+        client.set(ino, &SetAttr { modified, ..SetAttr::default() }).unwrap();
+        tier.archive(ino, b"file", &own_request()).unwrap();
+    };
+    archive();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(MIB, b"changed").unwrap();
+    file.close().unwrap();
+    archive();
+}
+
+#[test]
+fn an_object_with_sources_stays_readable() {
+    let root = golden("sources-2");
+    if is_blessed("sources") {
+        bless_sources(&root);
+    }
+    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open_to_read(&root, TIER).unwrap());
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
+    let (archives, catalogue) = ([Arc::clone(&archive)], Catalogue::in_memory().unwrap());
+    let (options, of) = (rebuild::Options::default(), (&around(), TIER));
+    let report =
+        rebuild::rebuild(options, &lower, &archives, &catalogue, of, &own_request()).unwrap();
+    assert_eq!((report.added, report.problems), (1, Vec::new()));
+    let fs = mounted(&lower, archive);
+    let client = Client::new(&fs);
+    let file = client.lookup(Ino::ROOT, "file").unwrap();
+    assert_eq!(file.modified, MODIFIED);
+    assert!(client.contents(file.ino).unwrap() == changed_contents());
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod damage;
 mod deep_trees;
 mod deferring;
 mod delays;
+mod deltas;
 mod deny_list;
 mod drill;
 mod dry_runs;

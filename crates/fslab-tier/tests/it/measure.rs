@@ -209,6 +209,7 @@ pub fn row_of(number: u64) -> ObjectRow {
         since: MODIFIED,
         seen: 1,
         path: format!("directory{}/file{number}", number / FILES_A_DIRECTORY).into_bytes(),
+        sources: Some(Vec::new()),
     }
 }
 

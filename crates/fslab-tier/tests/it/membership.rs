@@ -9,11 +9,11 @@ use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{
     Archive, ArchiveEntry, ArchiveUsage, Container, ContainerKind, Deletion, Purpose, Upload,
 };
-use fslab_tier::catalogue::Catalogue;
+use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::command::{ArchiveState, Command, Event, execute};
 use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
 use fslab_tier::{Environment, Error, Id, Settings, Tier, TierFs, own_request, rebuild};
-use fslab_vfs::{FileSystem, Ino, MemFs};
+use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::Client;
 
 use crate::bundles::{contents, do_all};
@@ -231,6 +231,38 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     // The detached archive is also sufficient to rebuild the tree as it was when the archive was
     // detached.
     world.rebuild(&["moved"], None);
+}
+
+/// A copy without one of its sources does not count.
+#[test]
+fn archive_is_not_detached_while_another_lacks_a_source() {
+    let world = World::new();
+    let settings = Settings { deltas: true, ..world.home().settings() };
+    let tier = world.home().open(Arc::clone(&world.lower), settings, world.around.clone()).unwrap();
+    let fs = TierFs::new(Arc::clone(&tier));
+    let client = Client::new(&fs);
+    let ino = client.file(Ino::ROOT, "file", &large()).unwrap();
+    do_all(&tier, &mut |_| {});
+    client.open(ino, OpenMode::READ_WRITE).unwrap().write_all(0, b"changed").unwrap();
+    do_all(&tier, &mut |_| {});
+    world.ask(&tier, "retire", "first").unwrap();
+    world.ask(&tier, "drain", "first").unwrap();
+    let mut source = None;
+    let mut keep = |row: ObjectRow| {
+        source = Some(row).filter(|row| row.state == ObjectState::Replaced).or(source.take());
+        Ok(())
+    };
+    tier.catalogue().for_each(&mut keep).unwrap();
+    let source = source.unwrap();
+    assert_eq!(source.version.copies.len(), 2);
+    let mut lacking = source.clone();
+    lacking.version.copies.truncate(1);
+    tier.catalogue().put(&[lacking]).unwrap();
+    let refused = world.ask(&tier, "detach", "first").unwrap_err();
+    // The source itself, and the version that needs it.
+    assert!(refused.contains("2 versions have fewer"), "{refused}");
+    tier.catalogue().put(&[source]).unwrap();
+    world.ask(&tier, "detach", "first").unwrap();
 }
 
 #[test]

@@ -206,6 +206,32 @@ fn recall_from_an_encrypted_archive_causes_at_most_the_planned_traffic() {
 }
 
 #[test]
+fn versions_with_sources_cause_at_most_the_planned_traffic() {
+    for (copies, key) in [(1, None), (2, None), (1, Some([5; 32]))] {
+        let settings = Settings { deltas: true, ..settings(copies) };
+        let world = World::new(&settings, copies as u8, key);
+        let ino = world.file("file", &noise(1, 9 * MIB + 7));
+        let client = Client::new(&*world.fs);
+        world.told(&archive());
+        for (number, is_offline) in [(2, false), (5, true), (2, true)] {
+            let file = client.open(ino, fslab_vfs::OpenMode::READ_WRITE).unwrap();
+            file.write_all(number * MIB, &noise(number, MIB)).unwrap();
+            file.close().unwrap();
+            let (plan, caused) = world.planned_and_caused(&archive());
+            check_at_most(&caused, &planned(&plan));
+            let sent: u64 = caused.iter().map(|(_, caused)| caused.sent_bytes).sum();
+            assert!(sent < 2 * MIB * copies as u64, "{caused:?}");
+            if is_offline {
+                let (plan, caused) = world.planned_and_caused(&release());
+                check_at_most(&caused, &planned(&plan));
+                let (plan, caused) = world.planned_and_caused(&recall(Some((0, 4 * MIB))));
+                check_at_most(&caused, &planned(&plan));
+            }
+        }
+    }
+}
+
+#[test]
 fn compressible_and_sparse_files_cause_at_most_the_planned_traffic() {
     let world = World::new(&settings(1), 1, None);
     for (number, size) in (0..).zip([100, 50_000, 200_000, 5 * MIB + 3]) {

@@ -89,7 +89,7 @@ impl Tier {
         self.note_entry(ArchiveEntry { usage: ArchiveUsage::Detached, ..entry.clone() });
         // The catalogue of an older home may list copies in this archive only.
         let detached = self
-            .check_unneeded(entry)
+            .check_unneeded(entry, request)
             .and_then(|()| self.advance_open_epoch())
             .and_then(|()| save());
         if let Err(error) = detached {
@@ -124,12 +124,14 @@ impl Tier {
         }
     }
 
-    fn check_unneeded(&self, entry: &ArchiveEntry) -> Result<()> {
+    fn check_unneeded(&self, entry: &ArchiveEntry, request: &Request) -> Result<()> {
         let name = entry.address.label();
         let refused = |what: String| Err(Error::Refused { what });
         if self.outbound.has_upload_to(entry.id) {
             return refused(format!("files are being archived to {name}: try again later"));
         }
+        // The copies of objects whose sources remain unknown are not counted.
+        self.find_sources(request)?;
         let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
             return refused(format!(
@@ -148,13 +150,25 @@ impl Tier {
     }
 
     /// Returns the number of versions that would have too few copies without an archive. Copies in
-    /// unavailable archives, and copies that another tree may delete, are ignored.
+    /// unavailable archives, copies that another tree may delete, and copies without all of their
+    /// sources are ignored.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);
+        let sources = self.catalogue.source_versions()?;
         self.catalogue.for_each(&mut |row| {
             let copies = &row.version.copies;
-            let left = copies.iter().filter(|copy| **copy != archive && others.contains(copy));
+            let has_sources = |copy: &Id| {
+                let needed = row.sources.as_ref();
+                needed.is_some_and(|needed| {
+                    needed.iter().all(|source| {
+                        sources.get(source).is_some_and(|source| source.copies.contains(copy))
+                    })
+                })
+            };
+            let is_left =
+                |copy: &&Id| **copy != archive && others.contains(copy) && has_sources(copy);
+            let left = copies.iter().filter(is_left);
             count += u64::from(copies.contains(&archive) && left.count() < wanted);
             Ok(())
         })?;

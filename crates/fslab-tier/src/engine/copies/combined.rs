@@ -26,14 +26,17 @@ use crate::stored::{Attributes, Version};
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,
-    /// The parts for which a copy other than copy 0 is preferred. Maps the start of a part to its
-    /// end and the number of the copy.
-    choices: Mutex<BTreeMap<u64, (u64, usize)>>,
+    /// The parts for which a copy other than copy 0 is preferred. Maps the container and the start
+    /// of a part to its end and the number of the copy.
+    choices: Mutex<BTreeMap<(Id, u64), (u64, usize)>>,
 }
 
+/// A part of a container.
+type Part = (Id, Range<u64>);
+
 impl CombinedCopies {
-    /// Finds an intact copy of each part of an object. Later reads of the result prefer these
-    /// copies.
+    /// Finds an intact copy of each part of an object, except for its sources. Later reads of the
+    /// result prefer these copies.
     ///
     /// # Errors
     /// The error of the first part that is not intact in any copy; [`Error::Interrupted`].
@@ -46,9 +49,11 @@ impl CombinedCopies {
         for block in 0..object.blocks() {
             request.cancellation.check().or(Err(Error::Interrupted))?;
             if block.is_multiple_of(PAGE_ENTRIES) {
-                work.choose(&object.page_place(block), || object.check_page(block))?;
+                work.choose_page(&object, block)?;
             }
-            work.choose(&object.block_place(block)?, || object.block(block))?;
+            if object.is_own(block)? {
+                work.choose(&object.block_place(block)?, || object.block(block))?;
+            }
         }
         Ok(work)
     }
@@ -63,7 +68,7 @@ impl CombinedCopies {
         block: u64,
     ) -> Result<Vec<u8>> {
         let (work, object) = Self::open(copies, version)?;
-        work.choose(&object.page_place(block), || object.check_page(block))?;
+        work.choose_page(&object, block)?;
         work.choose(&object.block_place(block)?, || object.block(block))
     }
 
@@ -76,6 +81,7 @@ impl CombinedCopies {
         version: &Version,
     ) -> Result<Attributes> {
         let (_, object) = Self::open(copies, version)?;
+        object.check_sources()?;
         Ok(object.attributes().clone())
     }
 
@@ -84,18 +90,25 @@ impl CombinedCopies {
         let label = labels.join(" and ");
         let work = Arc::new(Self { copies, label, choices: Mutex::default() });
         let (archive, at) = (Arc::clone(&work) as Arc<dyn Archive>, version.location);
-        let hashes = work.choose(&tail_place(at), || hashes_place(&archive, at))?;
-        let attributes = work.choose(&head_place(at), || attributes_place(&archive, at))?;
+        let part = |range: Range<u64>| (at.container, range);
+        let hashes = work.choose(&part(tail_place(at)), || hashes_place(&archive, at))?;
+        let attributes = work.choose(&part(head_place(at)), || attributes_place(&archive, at))?;
         // The attributes and the hashes can only be verified together.
-        let object = work.choose(&attributes, || {
-            work.choose(&hashes, || ObjectReader::open(&archive, version))
+        let object = work.choose(&part(attributes), || {
+            work.choose(&part(hashes.clone()), || ObjectReader::open(&archive, version))
         })?;
         Ok((work, object.without_cached_end()))
     }
 
+    /// Reads the table's page with the entry of a block from the first copy in which it is intact.
+    fn choose_page(&self, object: &ObjectReader, block: u64) -> Result<()> {
+        let part = (object.version().location.container, object.page_place(block));
+        self.choose(&part, || object.check_page(block))
+    }
+
     /// Reads a part from the first copy in which it is intact. That copy is then preferred for the
     /// part.
-    fn choose<T>(&self, part: &Range<u64>, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    fn choose<T>(&self, part: &Part, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let none = || Error::NoCopy { missing: Vec::new() };
         let found = first_answer(0..self.copies.len(), none, |copy| {
             self.prefer(part, copy);
@@ -107,23 +120,26 @@ impl CombinedCopies {
         found
     }
 
-    fn prefer(&self, part: &Range<u64>, copy: usize) {
+    fn prefer(&self, (container, part): &Part, copy: usize) {
         let mut choices = self.choices.lock();
         match copy {
             // A block of zeros is not stored, so no copy is needed.
             _ if part.is_empty() => {}
-            0 => drop(choices.remove(&part.start)),
-            _ => drop(choices.insert(part.start, (part.end, copy))),
+            0 => drop(choices.remove(&(*container, part.start))),
+            _ => drop(choices.insert((*container, part.start), (part.end, copy))),
         }
     }
 
     /// Returns the copy that is preferred at an offset, and the end of the range in which it is
     /// preferred.
-    fn preferred(&self, offset: u64) -> (usize, u64) {
+    fn preferred(&self, container: Id, offset: u64) -> (usize, u64) {
         let choices = self.choices.lock();
-        match choices.range(..=offset).next_back() {
+        match choices.range((container, 0)..=(container, offset)).next_back() {
             Some((_, (end, copy))) if offset < *end => (*copy, *end),
-            _ => (0, choices.range(offset + 1..).next().map_or(u64::MAX, |(start, _)| *start)),
+            _ => {
+                let next = choices.range((container, offset + 1)..=(container, u64::MAX)).next();
+                (0, next.map_or(u64::MAX, |((_, start), _)| *start))
+            }
         }
     }
 }
@@ -145,7 +161,7 @@ impl Archive for CombinedCopies {
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
-            let (first, end) = self.preferred(at);
+            let (first, end) = self.preferred(container.1, at);
             let end = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let next = buffer.len().min((end - offset) as usize);
             // If the preferred copy can't be read, the others are tried.

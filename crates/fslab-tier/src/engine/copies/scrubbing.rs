@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::iter;
 use std::sync::Arc;
 
-use fslab_vfs::Request;
+use fslab_vfs::{Request, Timestamp};
 use parking_lot::MutexGuard;
 
 use crate::archive::Archive;
@@ -21,6 +21,7 @@ use crate::object::bundle::Contents;
 use crate::object::reader::ObjectReader;
 use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::bytes::Corrupt;
+use crate::stored::format::SourceRecord;
 use crate::stored::{Location, Version};
 
 /// The result of a scrub.
@@ -117,6 +118,7 @@ impl Tier {
             full: HashSet::new(),
             unavailable: HashSet::new(),
             made: Vec::new(),
+            intact_sources: HashSet::new(),
         };
         heard(&mut scrub.found)?;
         let scrubbed = self.catalogue.for_each_in_turn(&mut |row| {
@@ -134,11 +136,14 @@ impl Tier {
     }
 
     /// Takes the lock under which objects are moved or deleted. Returns `None` if the object of a
-    /// row was moved or deleted before.
+    /// row was moved or deleted before, or no longer needs its sources.
     fn hold(&self, row: &ObjectRow, request: &Request) -> Result<Option<MutexGuard<'_, ()>>> {
         let held = self.nobody_else(request)?;
         let now = self.catalogue.get(row.version.object)?;
-        Ok(now.filter(|now| now.version.location == row.version.location).map(|_| held))
+        let is_same = |now: &ObjectRow| {
+            (now.version.location, &now.sources) == (row.version.location, &row.sources)
+        };
+        Ok(now.filter(is_same).map(|_| held))
     }
 }
 
@@ -158,6 +163,8 @@ struct Scrub<'a> {
     unavailable: HashSet<String>,
     /// Versions with new copies that are not yet in the catalogue.
     made: Vec<Version>,
+    /// The intact copies of sources that were verified, each with its archive.
+    intact_sources: HashSet<(Id, SourceRecord)>,
 }
 
 impl Scrub<'_> {
@@ -194,7 +201,7 @@ impl Scrub<'_> {
             if self.is_drained(&archive) && damaged.is_empty() && self.counted(&whole) >= wanted {
                 break;
             }
-            match verify(&archive, &row.version, self.pace) {
+            match self.verify(&archive, row) {
                 Ok(()) => whole.push(archive),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) if error.is_unavailable() => {
@@ -204,6 +211,9 @@ impl Scrub<'_> {
                 Err(error) => damaged.push((archive, error)),
             }
             self.found.copies += 1;
+        }
+        if damaged.is_empty() && !whole.is_empty() {
+            self.tier.catalogue.note_damaged(row.version.object, false)?;
         }
         if damaged.is_empty() && (self.counted(&whole) >= wanted || self.others(row).is_empty()) {
             self.found.short += u64::from(self.counted(&whole) < wanted);
@@ -222,14 +232,18 @@ impl Scrub<'_> {
             if self.is_drained(&archive) && from.is_some() {
                 continue;
             }
-            let copy = |from: &_| self.copy(row, from, &archive);
-            let repaired = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
+            let writable = from.as_ref().filter(|_| archive.refusal().is_none());
+            let repaired = writable.map(|from| self.copy(row, from, &archive));
             if self.tell_repaired(repaired, damage, &row.path)? {
                 whole.push(archive);
             }
         }
         let made = self.make_missing(row, &mut whole, wanted)?;
-        if whole.is_empty() && is_lost && self.archive_anew(row)? {
+        let has_none = whole.is_empty() && is_lost;
+        if has_none || !whole.is_empty() {
+            self.tier.catalogue.note_damaged(row.version.object, has_none)?;
+        }
+        if has_none && self.archive_anew(row)? {
             self.found.anew += 1;
         } else {
             self.found.short += u64::from(self.counted(&whole) < wanted);
@@ -276,7 +290,7 @@ impl Scrub<'_> {
                 break;
             }
             // An interrupted run may have left an unrecorded copy in this archive.
-            let is_there = verify(&archive, &row.version, self.pace);
+            let is_there = self.verify(&archive, row);
             let copied = match (is_there, whole.first()) {
                 (Err(Error::Interrupted), _) => return Err(Error::Interrupted),
                 (Err(_), None) => continue,
@@ -298,9 +312,83 @@ impl Scrub<'_> {
         Ok(made)
     }
 
-    /// Copies an object into an archive, with the rest of its container, and verifies the new copy.
-    fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
+    /// Verifies a copy of an object and of its sources. A version that is no longer kept needs no
+    /// sources.
+    fn verify(&mut self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<()> {
+        match row.may_be_source()
+            && self.tier.catalogue.is_source(row.version.location.container)?
+        {
+            true => self.verify_source(archive, &source_of(&row.version))?,
+            false => verify(archive, &row.version, self.pace)?,
+        }
+        if !row.may_have_sources() {
+            return Ok(());
+        }
+        let object = ObjectReader::open(archive, &row.version)?;
+        object.sources().iter().try_for_each(|source| self.verify_source(archive, source))
+    }
+
+    /// Verifies a copy of a source, once in a scrub.
+    fn verify_source(&mut self, archive: &Arc<dyn Archive>, source: &SourceRecord) -> Result<()> {
+        let copy = (archive.id(), *source);
+        if !self.intact_sources.contains(&copy) {
+            verify(archive, &version_of(source), self.pace)?;
+            self.intact_sources.insert(copy);
+        }
+        Ok(())
+    }
+
+    /// Copies a source into an archive, if the archive has no intact copy of it.
+    fn copy_source(&mut self, source: &SourceRecord, to: &Arc<dyn Archive>) -> Result<()> {
+        let row = self.tier.catalogue.get(Id(source.object))?;
+        // An archive may be malicious, so that the source is not the recorded object.
+        let row = row.filter(|row| source_of(&row.version) == *source);
+        let damage = match self.verify_source(to, source) {
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => error,
+            Ok(()) => return row.map_or(Ok(()), |row| self.note_source(row, to)),
+        };
+        let Some(row) = row else { return Err(damage) };
+        let others = self.tier.holders(&row.version).into_iter();
+        let mut others = others.filter(|archive| archive.id() != to.id());
+        let whole = others.find(|archive| self.verify_source(archive, source).is_ok());
+        let from = match whole {
+            Some(whole) => whole,
+            None => self.put_together(&row)?.ok_or(damage)?,
+        };
+        let part = row.version.location;
+        self.repair((&from, part.offset), (to, part), part.length)?;
+        self.verify_source(to, source)?;
+        self.note_source(row, to)
+    }
+
+    /// Records that an archive has a copy of a source.
+    fn note_source(&mut self, row: ObjectRow, archive: &Arc<dyn Archive>) -> Result<()> {
+        if row.version.copies.contains(&archive.id()) {
+            return Ok(());
+        }
+        let row = ObjectRow { version: row.version.clone().with_copies(&[archive.id()]), ..row };
+        self.tier.record_copies(&row)?;
+        self.made.push(row.version);
+        Ok(())
+    }
+
+    /// Copies an object into an archive, with the rest of its container and its sources, and
+    /// verifies the new copy.
+    fn copy(
+        &mut self,
+        row: &ObjectRow,
+        from: &Arc<dyn Archive>,
+        to: &Arc<dyn Archive>,
+    ) -> Result<()> {
         let location = row.version.location;
+        if row.may_have_sources() {
+            let object = ObjectReader::open(from, &row.version)?;
+            object.sources().iter().try_for_each(|source| self.copy_source(source, to))?;
+            if verify(to, &row.version, self.pace).is_ok() {
+                return Ok(());
+            }
+        }
         let holders = self.tier.holders(&row.version);
         let length = whole_length(to, holders.iter().chain([from]), location)?;
         self.repair((from, location.offset), (to, location), length)?;
@@ -426,6 +514,29 @@ impl Scrub<'_> {
                 .missing
                 .push(format!("{error}; the remaining copies in this archive were not checked"));
         }
+    }
+}
+
+/// Returns a version as the source of others.
+fn source_of(version: &Version) -> SourceRecord {
+    SourceRecord {
+        object: version.object.0,
+        container: version.location.container.0,
+        length: version.location.length.into(),
+        root: version.root,
+    }
+}
+
+/// Returns the version in a source, as far as it is needed to read the source.
+fn version_of(source: &SourceRecord) -> Version {
+    Version {
+        object: Id(source.object),
+        location: Location::of_source(source),
+        size: 0,
+        sequence: 0,
+        modified: Timestamp::default(),
+        root: source.root,
+        copies: Vec::new(),
     }
 }
 

@@ -80,7 +80,9 @@ impl Tier {
 
     fn attributes_in_archives(&self, version: &Version) -> crate::Result<Attributes> {
         let kept = self.ask_holders(version, |archive| {
-            Ok(self.reader(archive, version)?.attributes().clone())
+            let reader = self.reader(archive, version)?;
+            reader.check_sources()?;
+            Ok(reader.attributes().clone())
         });
         match kept {
             // No copy is intact, but the intact parts of several copies may suffice.

@@ -144,7 +144,7 @@ impl Tier {
     }
 
     /// Returns whether all archives that are not detached can be read.
-    fn has_all_archives(&self) -> bool {
+    pub(in crate::engine) fn has_all_archives(&self) -> bool {
         let archives = self.archives.read();
         let is_available = |archive: &Arc<dyn Archive>| archive.why_unavailable().is_none();
         let is_attached = |known: &ArchiveEntry| {

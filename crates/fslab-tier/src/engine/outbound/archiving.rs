@@ -8,6 +8,7 @@
 //! 4. The catalogue records the object as the latest version of the file, and the previous one as
 //!    replaced.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,12 +19,13 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::copies::{CopyWriter, verify};
 use crate::engine::files::TieredFile;
 use crate::engine::metrics::Counter;
+use crate::engine::outbound::basis::{Basis, Unchanged};
 use crate::engine::recall::movers::Fetched;
 use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::SECTOR_BYTES;
-use crate::object::writer::{BATCH_BLOCKS, BlockEncoder, Heading, ObjectWriter};
+use crate::object::writer::{BATCH_BLOCKS, BlockEncoder, Heading, ObjectWriter, Referred};
 use crate::rate_limit::{Pace, RateLimit};
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
@@ -52,6 +54,18 @@ pub(in crate::engine) enum Block<'a> {
     Zeros(u64),
     /// The bytes of the block.
     Bytes(&'a [u8]),
+    /// The block is offline. It has this many bytes.
+    Offline(u64),
+}
+
+/// What an object contains for a block.
+enum Part<'a> {
+    /// Zeros of this many bytes, which are not stored.
+    Zeros(u64),
+    /// The bytes of the block.
+    Read(Cow<'a, [u8]>),
+    /// A reference to the object that contains the block.
+    Referred(Referred),
 }
 
 /// A file that is being archived. Other callers can't archive it meanwhile.
@@ -271,16 +285,30 @@ impl Tier {
         self.with_copy_targets(|archives| {
             let container = self.around.identities.make();
             let sequence = self.reserve_sequence(job.sequence_before())?;
-            let row = self.pending_row(job, container, sequence.number, archives);
-            self.catalogue.put(std::slice::from_ref(&row))?;
+            let mut row = self.pending_row(job, container, sequence.number, archives);
+            let basis = self.basis((job.before.as_ref(), job.attr.size), archives, pace.request)?;
+            let basis = self.put_pending(&mut row, basis)?;
             let done = self
-                .copy_verified(job, &row, archives, pace)
-                .and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
+                .copy_verified(job, &row, archives, (basis.as_ref(), pace))
+                .and_then(|row| self.commit(job, row));
             if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
                 self.take_back(std::slice::from_ref(&row), archives);
             }
             done
         })
+    }
+
+    /// Records a pending object with its sources, so that they do not expire. Returns the basis, if
+    /// all of its sources still exist.
+    fn put_pending(&self, row: &mut ObjectRow, basis: Option<Basis>) -> Result<Option<Basis>> {
+        if let Some(basis) = basis {
+            row.sources = Some(basis.source_containers());
+            if self.catalogue.put_with_sources(row, basis.sources())? {
+                return Ok(Some(basis));
+            }
+            row.sources = Some(Vec::new());
+        }
+        self.catalogue.put(std::slice::from_ref(row)).map(|()| None)
     }
 
     /// Returns the catalogue row of an object before its upload, when its length and root hash are
@@ -309,39 +337,47 @@ impl Tier {
             since: self.around.calendar.now(),
             seen: 0,
             path: job.path.clone(),
+            sources: Some(Vec::new()),
         }
     }
 
+    /// Writes and proves copies of a file. Returns the row with the version and its sources.
     fn copy_verified(
         &self,
         job: &Job,
         row: &ObjectRow,
         archives: &[Arc<dyn Archive>],
-        pace: Pace<'_>,
-    ) -> Result<Version> {
+        (basis, pace): (Option<&Basis>, Pace<'_>),
+    ) -> Result<ObjectRow> {
         let container = row.version.location.container;
         let mut copies = CopyWriter::begin(archives, (ContainerKind::Files, container), pace)?;
         let attributes = self.attributes(&job.attr, &job.path)?;
-        let heading = self.heading(row);
+        let heading = Heading { may_have_sources: basis.is_some(), ..self.heading(row) };
         let mut encoder = BlockEncoder::new(self.settings.level);
         let mut writer = ObjectWriter::begin(&mut copies, &heading, &attributes, &mut encoder)?;
         let mut batch: Vec<Vec<u8>> = Vec::new();
-        self.each_block(job, pace.request, &mut |block| {
-            if let Block::Bytes(bytes) = block {
-                batch.push(bytes.to_vec());
-            }
-            if batch.len() == BATCH_BLOCKS || matches!(block, Block::Zeros(_)) {
+        self.each_block(job, pace.request, &mut |number, block| {
+            let part = self.part_of(job, basis, number, block)?;
+            if batch.len() == BATCH_BLOCKS || !matches!(part, Part::Read(_)) {
                 writer.blocks(&mut std::mem::take(&mut batch))?;
             }
-            if let Block::Zeros(length) = block { writer.zeros(length) } else { Ok(()) }
+            match part {
+                Part::Zeros(length) => writer.zeros(length),
+                Part::Referred(referred) => writer.refer(&referred),
+                Part::Read(bytes) => {
+                    batch.push(bytes.into_owned());
+                    Ok(())
+                }
+            }
         })?;
         writer.blocks(&mut batch)?;
+        let sources = writer.sources().iter().map(|source| Id(source.container)).collect();
         let (length, root) = writer.finish()?;
         let unproved = copies.finish()?;
         let location = Location { length, ..row.version.location };
         let version = Version { location, root, ..row.version.clone() };
         unproved.into_iter().try_for_each(|archive| verify(archive, &version, pace))?;
-        Ok(version)
+        Ok(ObjectRow { version, sources: Some(sources), ..row.clone() })
     }
 
     pub(in crate::engine) fn heading(&self, row: &ObjectRow) -> Heading {
@@ -353,15 +389,42 @@ impl Tier {
             sequence: row.version.sequence,
             size: row.version.size,
             created: row.since,
+            may_have_sources: false,
         }
     }
 
-    /// Visits the blocks of a file from beginning to end, without recalling any of them.
+    /// Returns what the new object contains for a block of a file.
+    fn part_of<'b>(
+        &self,
+        job: &Job,
+        basis: Option<&Basis>,
+        number: u64,
+        block: Block<'b>,
+    ) -> Result<Part<'b>> {
+        let known = match (&block, basis) {
+            (Block::Bytes(bytes), Some(basis)) => basis.same(number, bytes)?,
+            (Block::Offline(length), Some(basis)) => basis.unread(number, *length)?,
+            _ => None,
+        };
+        Ok(match (known, block) {
+            (Some(Unchanged::Referred(referred)), _) => Part::Referred(referred),
+            (Some(Unchanged::Zeros), Block::Offline(length)) => Part::Zeros(length),
+            (Some(Unchanged::Zeros), Block::Bytes(bytes)) => Part::Zeros(bytes.len() as u64),
+            (_, Block::Zeros(length)) => Part::Zeros(length),
+            (None, Block::Bytes(bytes)) => Part::Read(Cow::Borrowed(bytes)),
+            (None, Block::Offline(length)) => {
+                Part::Read(Cow::Owned(self.offline_block(job, number, length)?))
+            }
+        })
+    }
+
+    /// Visits the blocks of a file from beginning to end, with their numbers. Neither recalls nor
+    /// reads offline blocks.
     pub(super) fn each_block(
         &self,
         job: &Job,
         request: &Request,
-        visit: &mut dyn FnMut(Block<'_>) -> Result<()>,
+        visit: &mut dyn FnMut(u64, Block<'_>) -> Result<()>,
     ) -> Result<()> {
         let below = || Error::below(&job.path);
         let own = self.open_to_read(job.file()).map_err(below())?;
@@ -371,30 +434,31 @@ impl Tier {
             let offset = block * BLOCK_BYTES;
             let length = (job.attr.size - offset).min(BLOCK_BYTES);
             if job.offline.contains(block) {
-                let mut bytes = self.offline_block(job, block)?;
-                // The file may have been truncated within the block.
-                bytes.resize(length as usize, 0);
-                visit(Block::Bytes(&bytes))?;
+                visit(block, Block::Offline(length))?;
                 continue;
             }
             if !own.has_data(offset, offset + length).map_err(below())? {
-                visit(Block::Zeros(length))?;
+                visit(block, Block::Zeros(length))?;
                 continue;
             }
             buffer.resize(length as usize, 0);
             if own.read(offset, &mut buffer).map_err(below())? != buffer.len() {
                 return Err(changed_meanwhile(&job.path));
             }
-            visit(Block::Bytes(&buffer))?;
+            visit(block, Block::Bytes(&buffer))?;
         }
         Ok(())
     }
 
-    /// Returns a block of the previous version, from an archive that contains it.
-    fn offline_block(&self, job: &Job, block: u64) -> Result<Vec<u8>> {
+    /// Returns the bytes of an offline block, from an archive that contains the previous version.
+    pub(super) fn offline_block(&self, job: &Job, block: u64, length: u64) -> Result<Vec<u8>> {
         let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
         match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
-            Fetched::Block(bytes) => Ok(bytes),
+            Fetched::Block(mut bytes) => {
+                // The file may have been truncated within the block.
+                bytes.resize(length as usize, 0);
+                Ok(bytes)
+            }
             Fetched::Unavailable => Err(self.no_copy(&before.version)),
         }
     }

@@ -289,10 +289,13 @@ impl Archiver<'_> {
         drop(self.tier.unchanged(job)?);
         let attributes = self.tier.attributes(&job.attr, &job.path)?;
         let mut bytes = Vec::new();
-        self.tier.each_block(job, self.pace.request, &mut |block| {
+        self.tier.each_block(job, self.pace.request, &mut |number, block| {
             match block {
                 Block::Zeros(length) => bytes.resize(bytes.len() + length as usize, 0),
                 Block::Bytes(block) => bytes.extend(block),
+                Block::Offline(length) => {
+                    bytes.extend(self.tier.offline_block(job, number, length)?);
+                }
             }
             Ok(())
         })?;

@@ -44,7 +44,7 @@ impl<'a> ArchivingPlan<'a> {
     /// If too few archives accept copies.
     pub(crate) fn begin(tier: &'a Arc<Tier>, bundled: Option<u64>) -> Result<Self> {
         Ok(Self {
-            planner: tier.planner("archive", Bound::AtMost),
+            planner: tier.planner("archive", Bound::AtMost)?,
             targets: tier.copy_targets(&HashSet::new())?,
             bundled: bundled.unwrap_or(tier.settings.bundled),
             filling: Filling::default(),
@@ -65,9 +65,14 @@ impl<'a> ArchivingPlan<'a> {
         }
         let attributes = tier.attributes(attr, place.path)?;
         let mut offline = Runs::new();
+        let may_have_basis = tier.settings.deltas && attr.size > self.bundled;
+        if let Some(before) = before.as_ref().filter(|_| may_have_basis) {
+            self.planner.read_basis(&before.version, &self.targets)?;
+            self.planner.plan.changed_files += 1;
+        }
         if let Some(before) = before.filter(|before| !before.offline.is_empty()) {
             tier.is_there(&before.version)?;
-            self.planner.read_blocks(&before.version, &before.offline);
+            self.planner.read_blocks(&before.version, &before.offline)?;
             offline = before.offline;
         }
         self.planner.plan.files += 1;

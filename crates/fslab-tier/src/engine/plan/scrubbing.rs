@@ -13,7 +13,6 @@ use crate::error::Result;
 use crate::event::{Bound, Plan};
 use crate::id::Id;
 use crate::object::shape::Shape;
-use crate::stored::Version;
 
 /// The plan of a scrub or a drain.
 pub(crate) struct CopiesPlan<'a> {
@@ -27,10 +26,13 @@ pub(crate) struct CopiesPlan<'a> {
 
 impl<'a> CopiesPlan<'a> {
     /// Begins the plan of a scrub, or of a drain if an archive is given.
-    pub(crate) fn begin(tier: &'a Arc<Tier>, drained: Option<Id>) -> Self {
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub(crate) fn begin(tier: &'a Arc<Tier>, drained: Option<Id>) -> Result<Self> {
         let command = if drained.is_some() { "drain" } else { "scrub" };
-        let planner = tier.planner(command, Bound::AtLeast);
-        Self { planner, drained, copied: HashSet::new() }
+        let planner = tier.planner(command, Bound::AtLeast)?;
+        Ok(Self { planner, drained, copied: HashSet::new() })
     }
 
     /// Adds an object of the catalogue.
@@ -44,14 +46,14 @@ impl<'a> CopiesPlan<'a> {
         let (mut holders, mut counted) = (tier.holders(version), 0);
         holders.retain(|archive| Some(archive.id()) != self.drained);
         for archive in &holders {
-            self.verify(archive, version);
+            self.verify(archive, row);
             counted += usize::from(archive.refusal().is_none());
         }
         let lacking = tier.settings.copies.saturating_sub(counted);
         let drained = tier.holders(version).into_iter().find(|one| Some(one.id()) == self.drained);
         // The drained copy is needed only if the others are too few.
         let drained = drained.filter(|_| lacking > 0);
-        drained.iter().for_each(|archive| self.verify(archive, version));
+        drained.iter().for_each(|archive| self.verify(archive, row));
         let mut targets = tier.active_archives();
         targets.retain(|target| {
             !version.copies.contains(&target.id()) && Some(target.id()) != self.drained
@@ -59,15 +61,17 @@ impl<'a> CopiesPlan<'a> {
         let source = holders.into_iter().next().or(drained);
         for target in targets.iter().take(lacking) {
             if let Some(source) = &source {
-                self.copy(source, target, version);
+                self.copy(source, target, row);
             }
         }
     }
 
     /// Adds the reads that verify a copy.
-    fn verify(&mut self, archive: &Arc<dyn Archive>, version: &Version) {
+    fn verify(&mut self, archive: &Arc<dyn Archive>, row: &ObjectRow) {
+        let version = &row.version;
         self.planner.plan.bytes += version.size;
-        let shape = Shape::of_archived(version.location.length, version.size);
+        let sources = row.sources.as_ref().map_or(0, Vec::len);
+        let shape = Shape::of_archived(version.location.length, version.size, sources);
         self.planner.forget(archive, version.location.container);
         self.planner.read(archive, version.location, shape.opening_reads().into_iter());
         let (reads, bytes) = shape.least_block_reads();
@@ -76,7 +80,8 @@ impl<'a> CopiesPlan<'a> {
     }
 
     /// Adds the copy of an object to another archive.
-    fn copy(&mut self, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>, version: &Version) {
+    fn copy(&mut self, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>, row: &ObjectRow) {
+        let version = &row.version;
         let (length, container) = (version.location.length, version.location.container);
         self.planner.add(from, Traffic { received_bytes: length, ..Traffic::default() }, 0);
         if self.copied.insert((container, to.id())) {
@@ -86,7 +91,7 @@ impl<'a> CopiesPlan<'a> {
             self.planner.add(from, Traffic::get(0), 0);
         }
         self.planner.add(to, Traffic { sent_bytes: length, ..Traffic::default() }, length);
-        self.verify(to, version);
+        self.verify(to, row);
     }
 
     /// Returns the complete plan.

@@ -254,6 +254,7 @@ impl Tier {
             return Ok(Fetched::Unavailable);
         }
         if holders.len() < 2 {
+            self.note_damaged(version);
             return Err(Errno::IO.into());
         }
         // The intact parts of several copies may make up the whole block.
@@ -265,8 +266,17 @@ impl Tier {
             }
             Err(error) => {
                 tracing::error!("{name}: no intact copy could be read: {error}");
+                self.note_damaged(version);
                 Err(Errno::IO.into())
             }
+        }
+    }
+
+    /// Records that a block of a version can't be read from any archive, so that no later version
+    /// refers to it.
+    fn note_damaged(&self, version: &Version) {
+        if let Err(error) = self.catalogue.note_damaged(version.object, true) {
+            tracing::error!(%error, "can't record that an archived version is damaged");
         }
     }
 

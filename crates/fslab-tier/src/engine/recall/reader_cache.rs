@@ -91,8 +91,17 @@ mod tests {
     fn put(archive: &MemoryArchive, number: u8) -> Version {
         let [object, file, tier] = [Id([number; 16]), Id([2; 16]), Id([3; 16])];
         let created = Timestamp::default();
-        let heading =
-            Heading { kind: KIND_FILE, object, file, tier, sequence: 1, size: 0, created };
+        let (sequence, size, may_have_sources) = (1, 0, false);
+        let heading = Heading {
+            kind: KIND_FILE,
+            object,
+            file,
+            tier,
+            sequence,
+            size,
+            created,
+            may_have_sources,
+        };
         let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let root = Found::root(&memory).unwrap();
         let xattrs = vec![(b"user.large".to_vec(), vec![7; 400 << 10])];

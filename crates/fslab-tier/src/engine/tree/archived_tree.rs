@@ -215,6 +215,7 @@ impl Tier {
             sequence,
             size: spool.length(),
             created: now,
+            may_have_sources: false,
         };
         let root = Found::root(&self.lower).map_err(Error::below(b""))?;
         let attributes = self.attributes(&root.attr, b"")?;

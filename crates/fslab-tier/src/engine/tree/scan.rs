@@ -91,6 +91,7 @@ impl Tier {
             in_part: HashSet::new(),
             asks_archives: self.catalogue.is_distrusted()?,
             unresolved: 0,
+            has_unlisted: false,
         };
         let skipped = scan.files(heard)?;
         scan.retire_unseen(skipped)?;
@@ -103,6 +104,13 @@ impl Tier {
         // needs may belong to that tree.
         for archive in self.writable_archives() {
             scan.archive(&archive, heard)?;
+        }
+        let is_listed = !scan.has_unlisted && scan.found.missing.is_empty();
+        if self.has_all_archives() {
+            self.tree.set_listing_failed(!is_listed);
+            if is_listed {
+                self.catalogue.note_listed()?;
+            }
         }
         Ok(scan.found)
     }
@@ -147,6 +155,8 @@ struct Scan<'a> {
     asks_archives: bool,
     /// Number of compact residencies whose objects could not be read from any archive.
     unresolved: u64,
+    /// Whether an object that has or may have sources got no row.
+    has_unlisted: bool,
 }
 
 impl Scan<'_> {
@@ -325,7 +335,10 @@ impl Scan<'_> {
         let now = || self.tier.around.calendar.now();
         let since = before.as_ref().map_or_else(now, |row| row.since);
         let (state, path) = (ObjectState::Live, place.path.to_vec());
-        let after = ObjectRow { state, file, inode, version, since, seen: self.number, path };
+        let known = before.as_ref().and_then(ObjectRow::known_sources).cloned();
+        let sources = known.or_else(|| ObjectRow::unread_sources(&version));
+        let seen = self.number;
+        let after = ObjectRow { state, file, inode, version, since, seen, path, sources };
         RowChange { before, after }
     }
 
@@ -367,7 +380,14 @@ impl Scan<'_> {
             let (state, since) = (ObjectState::Removed, tier.around.calendar.now());
             let removed = |row: ObjectRow| RowChange {
                 before: Some(row.clone()),
-                after: ObjectRow { state, since, seen: self.number, ..row },
+                after: ObjectRow {
+                    state,
+                    since,
+                    seen: self.number,
+                    // An object that was pending may not need all of its recorded sources.
+                    sources: row.known_sources().cloned(),
+                    ..row
+                },
             };
             let changes: Vec<_> = unseen.into_iter().map(removed).collect();
             tier.catalogue.put_where_still(&changes)?;
@@ -419,6 +439,14 @@ impl Scan<'_> {
         Ok(())
     }
 
+    /// Returns whether no archive has all sources of an object, because its version was no longer
+    /// kept.
+    fn has_lost_sources(&self, object: &ObjectReader) -> bool {
+        !object.sources().is_empty()
+            && self.found.missing.is_empty()
+            && ObjectReader::is_lost_in(&self.tier.archives(), &object.version())
+    }
+
     fn note_unneeded(
         &mut self,
         archive: &Arc<dyn Archive>,
@@ -430,21 +458,29 @@ impl Scan<'_> {
         for location in contents_of(archive, container, length)?.members {
             match ObjectReader::open_any(archive, kind, location) {
                 Ok(reader) if self.tier.catalogue.get(reader.heading().object)?.is_some() => {}
-                Ok(reader) => rows.push(ObjectRow {
-                    state: ObjectState::Removed,
-                    file: reader.heading().file,
-                    inode: Id::default(),
-                    version: reader.version(),
-                    since,
-                    seen: 0,
-                    path: reader.attributes().path.clone(),
-                }),
+                Ok(reader) => {
+                    let (state, sources) = match self.has_lost_sources(&reader) {
+                        true => (ObjectState::Source, Vec::new()),
+                        false => (ObjectState::Removed, reader.source_containers()),
+                    };
+                    rows.push(ObjectRow {
+                        state,
+                        file: reader.heading().file,
+                        inode: Id::default(),
+                        version: reader.version(),
+                        since,
+                        seen: 0,
+                        path: reader.attributes().path.clone(),
+                        sources: Some(sources),
+                    });
+                }
                 // A damaged member of a bundle does not affect the other members.
                 Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => self.found.damaged.push(error.to_string()),
             }
         }
         if !self.found.has_met_all() || self.found.is_partly_hidden {
+            self.has_unlisted |= rows.iter().any(ObjectRow::may_have_sources);
             return Ok(());
         }
         self.found.unneeded += rows.len() as u64;

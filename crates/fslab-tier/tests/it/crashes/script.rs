@@ -112,7 +112,8 @@ impl<'a> Script<'a> {
             77..79 => self.sync_all(),
             79..81 => self.expire(),
             81..83 => format!("scan: {:?}", self.tier.scan(&own_request())),
-            83..90 => self.change_what_is_archived(id, name),
+            83..86 => self.archive_a_change(id, name),
+            86..90 => self.change_what_is_archived(id, name),
             90..94 => self.shrink_and_grow(id, name),
             94..98 => self.leave_a_bundle(id, name),
             _ => self.recall_some(id, name),
@@ -123,6 +124,20 @@ impl<'a> Script<'a> {
     fn change_what_is_archived(&mut self, id: usize, name: &'static str) -> String {
         let archived = [self.archive(name), self.sync(id)].join("; ");
         [archived, self.write(id)].join("; ")
+    }
+
+    /// Archives a file of several blocks, and then a version of it that refers to blocks of the
+    /// first one.
+    fn archive_a_change(&mut self, id: usize, name: &'static str) -> String {
+        let grown = if self.last(id).len() as u64 > MIB {
+            String::new()
+        } else {
+            self.resize(id, SIZE_MAX)
+        };
+        let before = [grown, self.write(id), self.archive(name)].join("; ");
+        let after = [self.write(id), self.archive(name)].join("; ");
+        let left = if self.random.random_bool(0.5) { self.release(name) } else { self.sync(id) };
+        [before, after, left, self.expire()].join("; ")
     }
 
     /// Truncates a released file and extends it again, to detect a missing record of the

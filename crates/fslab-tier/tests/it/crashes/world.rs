@@ -65,6 +65,7 @@ fn settings(copies: usize, poison: bool) -> Settings {
         keep: Duration::ZERO,
         copies,
         poison,
+        deltas: true,
         // Scripts have only two files.
         synced_together: 2,
         ..Settings::of(TIER)

@@ -43,6 +43,10 @@ pub struct Init {
     /// Bundle files up to this size into one object; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_bundled)]
     bundle: Size,
+    /// Archive only the changed blocks of files of more than 1 MiB. The unchanged blocks stay in
+    /// the objects of earlier versions, which are kept as long as later versions need them
+    #[arg(long)]
+    deltas: bool,
     /// Retention time of replaced and removed versions
     #[arg(long, default_value = "30d", value_parser = parse_duration)]
     keep: Duration,
@@ -116,6 +120,7 @@ impl Init {
             copies: self.copies,
             zstd_level: self.zstd_level,
             bundled_bytes: self.bundle.bytes(),
+            deltas: self.deltas,
             keep_seconds: self.keep.as_secs(),
             umount: self.umount,
             poison: self.poison,

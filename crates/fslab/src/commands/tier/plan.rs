@@ -27,6 +27,12 @@ pub fn plan_lines(plan: &Plan, prices: Option<&Prices>) -> Vec<String> {
         units::bytes(received),
         time(plan.estimated_seconds)
     ));
+    if plan.changed_files > 0 {
+        lines.push(format!(
+            "of {}, only the changed blocks are sent; the plan does not know how many there are",
+            units::counted(plan.changed_files, "file")
+        ));
+    }
     lines.extend(disk_line(plan));
     lines.extend(prices.map(|prices| prices.of_plan(plan).line(bound)));
     lines
