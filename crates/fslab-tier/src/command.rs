@@ -124,6 +124,11 @@ pub enum Command {
         /// The path of the file when it was archived, or of a directory above it.
         path: Vec<u8>,
     },
+    /// Report the content of a version.
+    Cat {
+        /// The object of the version.
+        object: crate::Id,
+    },
     /// Make a new file from a replaced or removed version.
     Undelete {
         /// The object of the version.
@@ -203,6 +208,7 @@ impl Command {
                 | Self::Queue
                 | Self::Cancel { .. }
                 | Self::Versions { .. }
+                | Self::Cat { .. }
                 | Self::Archives
                 | Self::DryRun { .. }
                 | Self::Policy { dry_run: true, .. }
@@ -268,6 +274,7 @@ impl Execution<'_> {
                 report_done(tell, what, place.path, place.found.attr.size)
             }),
             Command::Versions { path } => self.versions(path),
+            Command::Cat { object } => self.content(*object),
             Command::Undelete { object, path } => self.undelete(*object, path),
             Command::UndeleteAll { path } => self.undelete_all(path),
             Command::Scan => self.scan(),

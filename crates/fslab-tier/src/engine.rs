@@ -54,6 +54,7 @@ pub(crate) mod recall;
 mod release;
 mod shutdown;
 mod tree;
+mod versions;
 
 pub(crate) use background::BackgroundThread;
 pub use copies::scrubbing::{ProgressSink, Scrubbed};

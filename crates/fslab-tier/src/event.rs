@@ -91,6 +91,15 @@ pub enum Event {
         /// The modification time of the version, in seconds since 1970.
         modified: i64,
     },
+    /// A part of the content of a version.
+    Content {
+        /// Offset of the part in bytes.
+        offset: u64,
+        /// Length of the part in bytes.
+        bytes: u64,
+        /// The bytes in base64; `None` if all of them are zeros.
+        data: Option<String>,
+    },
     /// An archive of the tier.
     Archive(ArchiveState),
     /// What a command would cause, at the end of its dry run.

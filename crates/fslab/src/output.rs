@@ -36,6 +36,14 @@ pub fn print(text: impl Display) {
     }
 }
 
+/// Writes bytes unchanged.
+pub fn write(bytes: &[u8]) {
+    if !has_failed() {
+        // The error can be ignored here, because `Output` records it.
+        output().write_all(bytes).ok();
+    }
+}
+
 /// Returns whether a write to standard output failed, for example because the reader closed the
 /// pipe.
 pub fn has_failed() -> bool {

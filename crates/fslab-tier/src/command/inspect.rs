@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use data_encoding::BASE64;
 use fslab_vfs::{FileKind, Ino};
 
 use super::Execution;
@@ -10,6 +11,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
 use crate::event::{Event, WaitingProgram, go_on, report_problem};
+use crate::id::Id;
 
 impl Execution<'_> {
     pub(super) fn states(&mut self, paths: &[Vec<u8>], recursive: bool) -> Result<()> {
@@ -51,6 +53,17 @@ impl Execution<'_> {
                 return Ok(());
             }
             go_on(tell(version_event(&row)))
+        })
+    }
+}
+
+impl Execution<'_> {
+    /// Reports the content of a version, block by block.
+    pub(super) fn content(&mut self, object: Id) -> Result<()> {
+        let tell = &mut *self.tell;
+        self.tier.read_version(object, self.request, &mut |offset, bytes, content| {
+            let data = content.map(|content| BASE64.encode(content));
+            go_on(tell(Event::Content { offset, bytes, data }))
         })
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use data_encoding::BASE64;
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
-use fslab_tier::command::Command;
+use fslab_tier::command::{Command, Event};
 use fslab_tier::object::reader::ObjectReader;
 use fslab_tier::{Id, Released, Settings, own_request};
 use fslab_vfs::{Ino, MemFs, OpenMode};
@@ -315,6 +316,29 @@ fn version_with_sources_is_undeleted() {
     }
     let again = bench.client().lookup(Ino::ROOT, "again").unwrap().ino;
     expect(&bench, again, &bytes);
+}
+
+#[test]
+fn content_of_each_kept_version_is_reported() {
+    let (bench, ino, bytes) = changed_once(2);
+    let newest = bench.residency(ino).unwrap().version.object;
+    let read = |object: Id| {
+        let mut content = Vec::new();
+        for event in told(&bench, &Command::Cat { object }) {
+            let Event::Content { offset, bytes, data } = event else { continue };
+            assert_eq!(offset, content.len() as u64);
+            let data = data.map(|data| BASE64.decode(data.as_bytes()).unwrap());
+            content.extend(data.unwrap_or_else(|| vec![0; bytes as usize]));
+        }
+        content
+    };
+    let first = rows(&bench).into_iter().find(|row| row.version.object != newest).unwrap();
+    assert!(read(first.version.object) == noise(1, 4 * MIB));
+    // Each archive lacks another container.
+    let [source, own] = [sources(&bench, ino)[0], container(&bench, ino)];
+    bench.archives[0].delete((FILES, source)).unwrap();
+    bench.archives[1].delete((FILES, own)).unwrap();
+    assert!(read(newest) == bytes);
 }
 
 /// Sources must be in every archive that receives the new version.

@@ -271,6 +271,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
             "tier du",
             "tier queue",
             "tier versions",
+            "tier cat",
             "tier archives",
         ],
     ),

@@ -221,6 +221,13 @@ enum Action {
         /// The file or directory, which may have been removed
         path: PathBuf,
     },
+    /// Print the content of a version, without restoring it
+    Cat {
+        /// The version, as `fslab tier versions` shows it
+        object: fslab_tier::Id,
+        #[command(flatten)]
+        on: Tree,
+    },
     /// Restore a replaced or removed version as a new file, or all removed files
     Undelete {
         /// The version, as `fslab tier versions` shows it
@@ -326,6 +333,7 @@ impl Args {
             Action::Pin(on) => on.asked(|paths| Command::Pin { paths, stays: true })?,
             Action::Unpin(on) => on.asked(|paths| Command::Pin { paths, stays: false })?,
             Action::Versions { path } => of_path(&path, |path| Command::Versions { path })?,
+            Action::Cat { object, on } => (on.access()?, Command::Cat { object }),
             Action::Undelete { object: Some(object), path: Some(path), .. } => {
                 of_path(&path, |path| Command::Undelete { object, path })?
             }

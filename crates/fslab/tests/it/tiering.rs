@@ -584,6 +584,37 @@ fn undelete_restores_a_removed_file() {
     tiered.place.umount();
 }
 
+/// The version is binary, and one of its blocks contains only zeros.
+#[test]
+fn cat_prints_a_replaced_version_with_and_without_a_mount() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    let mut data = noise(6, 3 * MIB + 5);
+    data[MIB..2 * MIB].fill(0);
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "file");
+    fs::write(tiered.path("file"), "other").unwrap();
+    tiered.of("archive", "file");
+    let versions = tiered.of("versions", "file");
+    let replaced = versions.lines().find(|line| line.contains(" replaced ")).unwrap();
+    let object = replaced.split(' ').next().unwrap();
+    let cat = |tree: &Path| {
+        let output = fslab(&["tier", "cat", object, tree.to_str().unwrap()]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    assert!(cat(&tiered.path("")) == data);
+    assert_eq!(fs::read(tiered.path("file")).unwrap(), b"other");
+    tiered.place.umount();
+    assert!(cat(&tiered.place.lower) == data);
+    let lower = tiered.place.lower.to_str().unwrap();
+    let (code, message) = run(&["tier", "cat", &"0".repeat(32), lower]);
+    assert!(
+        code == 3 && message.contains("no longer kept; see `fslab tier versions`"),
+        "{code} {message}"
+    );
+}
+
 #[test]
 fn encrypted_archive_is_readable_only_with_its_key() {
     require_mounting!();

@@ -628,6 +628,13 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[example("fslab tier versions ~/photos/cat.jpg", "List the archived versions")],
     },
     Examples {
+        command: "tier cat",
+        examples: &[example(
+            "fslab tier cat 00112233445566778899aabbccddeeff ~/photos > earlier.jpg",
+            "Read a version that `fslab tier versions` shows",
+        )],
+    },
+    Examples {
         command: "tier undelete",
         examples: &[
             example(

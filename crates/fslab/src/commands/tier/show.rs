@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
+use data_encoding::BASE64;
 use fslab_tier::archive::{ArchiveUsage, Proof, Retained};
 use fslab_tier::command::{
     ArchiveState, Command, Event, FileSummary, Plan, Residence, WaitingProgram,
@@ -170,6 +171,9 @@ impl Shown {
                 self.show_sums();
                 self.show_traffic();
             }
+            Event::Content { bytes, ref data, .. } if self.detail != Detail::Json => {
+                self.show_content(bytes, data.as_deref());
+            }
             Event::Plan(plan) if self.detail != Detail::Json => self.plan = Some(plan),
             Event::Done { ref path, bytes, .. } if self.detail == Detail::Sums => {
                 self.progress.add(Path::new(path), bytes);
@@ -272,12 +276,32 @@ impl Shown {
         self.error.clone().or(Some((Code::Failure, problems)))
     }
 
+    /// Writes a part of a version to standard output, unchanged.
+    fn show_content(&mut self, bytes: u64, data: Option<&str>) {
+        match data.map(|data| BASE64.decode(data.as_bytes())) {
+            Some(Ok(content)) if content.len() as u64 == bytes => output::write(&content),
+            Some(_) => {
+                let what = "the reply of the daemon is damaged".to_owned();
+                self.error.get_or_insert((Code::Failure, what));
+            }
+            None => {
+                let zeros = vec![0; ZEROS.min(bytes) as usize];
+                for offset in (0..bytes).step_by(ZEROS as usize) {
+                    output::write(&zeros[..ZEROS.min(bytes - offset) as usize]);
+                }
+            }
+        }
+    }
+
     /// Returns the final event, which contains the result of the command.
     fn ending(&self) -> Event {
         let (code, error) = self.outcome().unzip();
         Event::End { error, code: code.unwrap_or(Code::Success) as u8 }
     }
 }
+
+/// Number of zeros that are written at once.
+const ZEROS: u64 = 64 << 10;
 
 /// Formats an event as a readable line; `None` if nothing is printed for it.
 fn as_line(event: &Event) -> Option<String> {
@@ -314,6 +338,8 @@ fn as_line(event: &Event) -> Option<String> {
             let bytes = units::bytes(*bytes);
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
+        // The content of a version is not printed as lines.
+        Event::Content { .. } => return None,
         Event::Archive(state) => {
             let ArchiveState { archive, address, attached, refusal, away, encrypted, .. } = state;
             let ArchiveState { usage, free_bytes, objects, bytes, proof, retained, .. } = state;
