@@ -25,7 +25,7 @@
 //! `second_pass`: step 4. `stubs`, `attributes`: making a file. `object_roles`: the role of each
 //! object.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Ino, Permissions, Request, Timestamp};
@@ -120,6 +120,8 @@ struct Rebuilder<'a> {
     /// and sequence. It is found if the version was only moved to another container. The key
     /// includes the sequence, because two files of a rebuilt tree may be versions of the same file.
     moved_versions: HashMap<(Id, u64), Option<Id>>,
+    /// Objects with sources that no given archive has, with their files and attributes.
+    incomplete: BTreeMap<Id, (Id, Version, Attributes)>,
     /// Directories that get their permissions last, because their owner may not read, write or
     /// enter them.
     closing: Vec<(Vec<u8>, Permissions)>,
@@ -226,6 +228,7 @@ impl<'a> Rebuilder<'a> {
             implied: HashSet::new(),
             missing: HashMap::new(),
             moved_versions: HashMap::new(),
+            incomplete: BTreeMap::new(),
             closing: Vec::new(),
         }
     }

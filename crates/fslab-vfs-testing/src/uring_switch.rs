@@ -32,7 +32,7 @@ pub fn obstacle_to_uring() -> Option<&'static str> {
 #[derive(Debug)]
 pub struct UringSwitch {
     /// A process that holds the lock and restores the parameter. It does so even if this process is
-    /// killed, because its input then ends.
+    /// killed, because its input then ends, but not if their whole control group is killed.
     restorer: Child,
     /// The value to restore.
     before: String,

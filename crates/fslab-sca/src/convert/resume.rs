@@ -202,7 +202,7 @@ impl Conversion {
         Ok(None)
     }
 
-    /// Whether a copy is exactly what this run would make of the original.
+    /// Whether `copy` is exactly what this run would make of the file with the attributes `attr`.
     fn fits(&self, attr: &Attr, copy: Ino) -> Kept<bool> {
         let made = self.lower.getattr(&self.request, copy, None)?;
         let fits = copy != attr.ino

@@ -51,7 +51,7 @@ impl Conversion {
         tell: Tell<'_>,
     ) -> Result<()> {
         let Some(paths) = late.remove(&original) else {
-            // The original no longer exists, so the copy has all names.
+            // The original no longer exists or was given other names, so the copy has all names.
             return self.forget_origin(&found);
         };
         let outcome = match self.give_names_back(original, &found) {

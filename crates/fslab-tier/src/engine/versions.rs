@@ -51,9 +51,11 @@ impl Tier {
             if reader.is_zeros(block)? { Ok(None) } else { reader.block(block).map(Some) }
         });
         match read {
+            Err(Error::Interrupted) => Err(Error::Interrupted),
             // No copy is intact, but the intact parts of several copies may suffice.
-            Err(_) if self.holders(version).len() > 1 => {
-                CombinedCopies::block(self.holders(version), version, block).map(Some)
+            Err(error) if self.holders(version).len() > 1 => {
+                let block = CombinedCopies::block(self.holders(version), version, block);
+                block.map(Some).or(Err(error))
             }
             read => read,
         }

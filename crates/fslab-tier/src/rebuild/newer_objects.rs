@@ -71,7 +71,37 @@ impl Rebuilder<'_> {
                 added => added?,
             }
         }
+        self.add_incomplete()?;
         self.notes.write(0)
+    }
+
+    /// Processes the objects with missing sources. If archives have a later version of the same
+    /// file, such a version was probably no longer kept, and later versions need blocks of its
+    /// object. Otherwise the loss is reported.
+    fn add_incomplete(&mut self) -> Result<()> {
+        let incomplete = std::mem::take(&mut self.incomplete);
+        if incomplete.is_empty() {
+            return Ok(());
+        }
+        let mut latest: HashMap<Id, u64> = HashMap::new();
+        let mut note = |file: Id, version: &Version| {
+            let known = latest.entry(file).or_default();
+            *known = version.sequence.max(*known);
+        };
+        incomplete.values().for_each(|(file, version, _)| note(*file, version));
+        self.notes.for_each(&mut |_, row| note(row.file, &row.version))?;
+        for (_, (file, version, attributes)) in incomplete {
+            if latest.get(&file).is_some_and(|latest| *latest > version.sequence) {
+                self.retire(ObjectState::Source, file, &version, &attributes.path);
+                continue;
+            }
+            if let Some(archive) = self.archives.first() {
+                self.tell(ObjectReader::open_complete(archive, &version).map(drop));
+            }
+            let placed = self.place_version(&attributes, file, &version);
+            self.tell(placed);
+        }
+        Ok(())
     }
 
     fn add_containers(
@@ -162,11 +192,21 @@ impl Rebuilder<'_> {
         let (file, attributes) = (heading.file, object.attributes());
         let has_sources = !object.sources().is_empty();
         if has_sources && ObjectReader::is_lost_in(self.archives, &object.version()) {
-            // The version was no longer kept, only the blocks that other versions need.
-            self.retire(ObjectState::Source, file, &object.version(), &attributes.path);
+            let found = (file, object.version(), attributes.clone());
+            self.incomplete.insert(heading.object, found);
             return Ok(());
         }
-        let version = self.with_copies(&object.version());
+        self.place_version(attributes, file, &object.version())
+    }
+
+    /// Like [`Self::place`], for the version and the attributes in an object.
+    fn place_version(
+        &mut self,
+        attributes: &Attributes,
+        file: Id,
+        version: &Version,
+    ) -> Result<()> {
+        let version = self.with_copies(version);
         self.offer(file, (version.sequence, version.object));
         let is_younger = version.sequence > self.since && version.sequence <= self.until;
         let placed =

@@ -259,6 +259,23 @@ fn rebuild_ignores_copies_without_their_sources() {
     expect(&again, ino, &bytes);
 }
 
+/// The loss is reported, and the blocks that the version itself contains can be read.
+#[test]
+fn rebuild_reports_a_newest_version_without_its_sources() {
+    let (bench, ino, bytes) = changed_once(1);
+    bench.archives[0].delete((FILES, sources(&bench, ino)[0])).unwrap();
+    let lower = empty_tree();
+    let rebuilt = rebuild_in(&bench, &lower);
+    assert_eq!((rebuilt.added, rebuilt.problems.len()), (1, 1), "{rebuilt:?}");
+    let again = fresh_over(&bench, lower);
+    let client = again.client();
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    assert!(file.read(2 * MIB, MIB as usize).unwrap() == bytes[2 * MIB as usize..3 * MIB as usize]);
+    file.read(0, 1).unwrap_err();
+    file.close().unwrap();
+}
+
 #[test]
 fn released_only_if_each_archive_has_the_sources() {
     let (bench, ino, _) = changed_once(2);

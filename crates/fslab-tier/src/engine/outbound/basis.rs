@@ -19,10 +19,10 @@ use crate::object::writer::Referred;
 use crate::stored::format::{SOURCES_MAX, SourceRecord, blocks_of};
 use crate::stored::{BLOCK_BYTES, Residency};
 
-/// A source is not referred to if less than this share of it (one byte in so many) is needed, so
-/// that archives do not keep many unneeded bytes. Its needed blocks are archived again. At most
-/// [`SPARED_BYTES`] of unneeded bytes are ignored.
-const NEEDED_SHARE: u64 = 4;
+/// A source is used only if its length is at most its needed bytes times this number, plus
+/// [`SPARED_BYTES`]. Otherwise its needed blocks are archived again, so that archives do not keep
+/// many unneeded bytes.
+const NEEDED_FACTOR: u64 = 4;
 const SPARED_BYTES: u64 = BLOCK_BYTES;
 
 /// A block that was not changed.
@@ -121,8 +121,8 @@ impl Tier {
         Ok((!sources.is_empty()).then_some(Basis { reader, sources }))
     }
 
-    /// Returns whether the catalogue records copies of a source in all of these archives, and no
-    /// scrub has found that all copies are damaged.
+    /// Returns whether the catalogue records copies of a source in all of these archives, and
+    /// neither a scrub nor a recall found it damaged in every archive.
     fn is_intact_in(&self, source: &SourceRecord, archives: &[Arc<dyn Archive>]) -> Result<bool> {
         let object = Id(source.object);
         let row = self.catalogue.get(object)?.filter(|row| row.state != ObjectState::Pending);
@@ -147,7 +147,8 @@ impl Tier {
             *bytes += u64::from(referred.entry.stored_length.get());
         }
         let mut needed: Vec<_> = needed.into_values().collect();
-        needed.retain(|(source, bytes)| bytes * NEEDED_SHARE + SPARED_BYTES >= source.length.get());
+        needed
+            .retain(|(source, bytes)| bytes * NEEDED_FACTOR + SPARED_BYTES >= source.length.get());
         needed.sort_by_key(|(source, bytes)| (std::cmp::Reverse(*bytes), source.object));
         needed.truncate(SOURCES_MAX);
         Ok(needed.into_iter().map(|(source, _)| source).collect())

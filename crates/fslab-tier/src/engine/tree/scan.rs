@@ -439,11 +439,12 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Returns whether no archive has all sources of an object, because its version was no longer
-    /// kept.
+    /// Returns whether no archive has all sources of an object. Then its version was probably no
+    /// longer kept.
     fn has_lost_sources(&self, object: &ObjectReader) -> bool {
         !object.sources().is_empty()
             && self.found.missing.is_empty()
+            && self.tier.has_all_archives()
             && ObjectReader::is_lost_in(&self.tier.archives(), &object.version())
     }
 

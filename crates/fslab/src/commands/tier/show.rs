@@ -172,7 +172,7 @@ impl Shown {
                 self.show_traffic();
             }
             Event::Content { bytes, ref data, .. } if self.detail != Detail::Json => {
-                self.show_content(bytes, data.as_deref());
+                return self.show_content(bytes, data.as_deref());
             }
             Event::Plan(plan) if self.detail != Detail::Json => self.plan = Some(plan),
             Event::Done { ref path, bytes, .. } if self.detail == Detail::Sums => {
@@ -276,13 +276,15 @@ impl Shown {
         self.error.clone().or(Some((Code::Failure, problems)))
     }
 
-    /// Writes a part of a version to standard output, unchanged.
-    fn show_content(&mut self, bytes: u64, data: Option<&str>) {
+    /// Writes a part of a version to standard output, unchanged. Returns whether more output can
+    /// follow.
+    fn show_content(&mut self, bytes: u64, data: Option<&str>) -> bool {
         match data.map(|data| BASE64.decode(data.as_bytes())) {
             Some(Ok(content)) if content.len() as u64 == bytes => output::write(&content),
             Some(_) => {
                 let what = "the reply of the daemon is damaged".to_owned();
                 self.error.get_or_insert((Code::Failure, what));
+                return false;
             }
             None => {
                 let zeros = vec![0; ZEROS.min(bytes) as usize];
@@ -291,6 +293,7 @@ impl Shown {
                 }
             }
         }
+        !output::has_failed()
     }
 
     /// Returns the final event, which contains the result of the command.
