@@ -156,7 +156,22 @@ impl Conversion {
     /// Gives the names of a copy back to its original, if a run of the other direction made the
     /// copy and was interrupted. The original then already has the form that this run makes.
     /// Returns whether the original has the names. If not, the two files are independent.
-    pub(super) fn give_names_back(&self, original: Ino, found: &Unfinished) -> Kept<bool> {
+    pub(super) fn give_names_back(
+        &self,
+        (path, original): (&Path, Ino),
+        found: &Unfinished,
+    ) -> Kept<bool> {
+        let (parent, ino) = self.find(path)?;
+        self.give_back(parent);
+        let given = match ino == original {
+            true => self.give_names_to(original, found),
+            false => Ok(false),
+        };
+        self.lower.forget(ino, 1);
+        given
+    }
+
+    fn give_names_to(&self, original: Ino, found: &Unfinished) -> Kept<bool> {
         if !self.is_as_made(&self.lower.getattr(&self.request, original, None)?)? {
             return Ok(false);
         }

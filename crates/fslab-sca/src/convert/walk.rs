@@ -54,7 +54,7 @@ impl Conversion {
             // The original no longer exists or was given other names, so the copy has all names.
             return self.forget_origin(&found);
         };
-        let outcome = match self.give_names_back(original, &found) {
+        let outcome = match self.give_names_back((&paths[0], original), &found) {
             Ok(false) => {
                 self.group(original, &paths, Some(found), tell);
                 return Ok(());

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use fslab_layers::StackContext;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_sca::convert::{Conversion, Direction, Outcome, Why, estimate};
-use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions};
+use fslab_vfs::{
+    FileSystem, HostFs, HostOptions, Ino, MemFs, OpenMode, Request, Result, WriteOptions,
+};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::unused::until_unused;
 use tempfile::TempDir;
@@ -296,7 +298,7 @@ fn write_during_a_conversion_is_not_lost() {
 #[test]
 fn interrupted_conversion_is_resumed_by_the_next_run() {
     for direction in [Direction::Encode, Direction::Decode] {
-        let calls = (1..).take_while(|call| is_interrupted(&[(direction, *call)], direction));
+        let calls = (1..).take_while(|call| is_interrupted_on_host((direction, *call), direction));
         assert!(calls.count() > 20, "{direction:?}");
     }
 }
@@ -308,37 +310,48 @@ fn interrupted_conversion_is_undone_by_a_run_of_the_other_direction() {
     for [one, other] in
         [[Direction::Encode, Direction::Decode], [Direction::Decode, Direction::Encode]]
     {
-        let calls = (1..).take_while(|call| is_interrupted(&[(one, *call)], other)).count();
+        let calls = (1..).take_while(|call| is_interrupted_on_host((one, *call), other)).count();
         assert!(calls > 20, "{one:?}");
         // The last calls of a run give the names of one file to another file.
         for first in (1..=calls as u64).rev().take(20).step_by(3) {
             for last in [one, other] {
                 let runs = |second: u64| [(one, first), (other, second)];
-                let seconds = (1..).take_while(|second| is_interrupted(&runs(*second), last));
+                let memory = || Arc::new(MemFs::default());
+                let seconds =
+                    (1..).take_while(|second| is_interrupted(memory(), &runs(*second), last));
                 assert!(seconds.count() > 4, "{one:?}, call {first}");
             }
         }
     }
 }
 
+/// Like [`is_interrupted`], for one run over a directory. Unlike a file system in memory, it refuses
+/// inodes that were forgotten.
+fn is_interrupted_on_host(run: (Direction, u64), last: Direction) -> bool {
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let root = scratch.path().join("tree");
+    fs::create_dir(&root).unwrap();
+    let host = HostFs::open(&root, &HostOptions::default()).unwrap();
+    is_interrupted(Arc::new(host), &[run], last)
+}
+
 /// Makes one call of each of these runs fail, and then converts the tree in the direction `last`.
 /// Returns whether the last of these calls was made.
-fn is_interrupted(runs: &[(Direction, u64)], last: Direction) -> bool {
-    let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    let client = Client::new(&*memory);
+fn is_interrupted(lower: Arc<dyn FileSystem>, runs: &[(Direction, u64)], last: Direction) -> bool {
+    let client = Client::new(&*lower);
     let contents = [("a", mixed(60_000)), ("b", text(30_000))];
     for (name, content) in &contents {
-        write_file(&*memory, name, content);
+        write_file(&*lower, name, content);
     }
     let ino = client.lookup(Ino::ROOT, "b").unwrap().ino;
     client.link(ino, Ino::ROOT, "c").unwrap();
     client.link(ino, Ino::ROOT, "d").unwrap();
     if runs[0].0 == Direction::Decode {
-        convert(&memory, Direction::Encode).unwrap();
+        convert(&lower, Direction::Encode).unwrap();
     }
     let layer = crate::layer(LAYER);
     let check = |when: &str| {
-        let fs = layer.build(Arc::clone(&memory)).unwrap();
+        let fs = layer.build(Arc::clone(&lower)).unwrap();
         for (name, expected) in
             [("a", &contents[0].1), ("b", &contents[1].1), ("c", &contents[1].1)]
         {
@@ -349,10 +362,10 @@ fn is_interrupted(runs: &[(Direction, u64)], last: Direction) -> bool {
     };
     let mut struck = false;
     for (direction, call) in runs {
-        struck = with_a_failed_call(&memory, *direction, *call);
+        struck = with_a_failed_call(&lower, *direction, *call);
         check("after");
     }
-    let told = convert(&memory, last).unwrap();
+    let told = convert(&lower, last).unwrap();
     let failed = told.iter().find(|(_, outcome)| matches!(outcome, Outcome::Kept(_)));
     assert!(failed.is_none(), "{runs:?}, {last:?}: {failed:?}");
     check(&format!("{last:?} after"));
