@@ -325,8 +325,8 @@ fn interrupted_conversion_is_undone_by_a_run_of_the_other_direction() {
     }
 }
 
-/// Like [`is_interrupted`], for one run over a directory. Unlike a file system in memory, it refuses
-/// inodes that were forgotten.
+/// Like [`is_interrupted`], for one run over a directory. Unlike a file system in memory, a
+/// directory refuses inodes that were forgotten.
 fn is_interrupted_on_host(run: (Direction, u64), last: Direction) -> bool {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path().join("tree");
