@@ -115,7 +115,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Returns the containers of a version's sources.
+    /// Returns the containers of a version's sources; none if they are unknown, after a loss of a
+    /// part of the catalogue. The plan then lacks the reads of sources.
     fn sources_of(&self, version: &Version) -> Result<Vec<Id>> {
         let row = self.tier.catalogue.get(version.object)?;
         Ok(row.and_then(|row| row.sources).unwrap_or_default())

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use fslab_sys::processors;
 use fslab_vfs_testing::uring_switch::UringSwitch;
@@ -31,13 +32,12 @@ fn cases() -> Vec<Case> {
     let mut cases = vec![
         case(true, Vec::new(), None),
         case(false, Vec::new(), Some("/dev/fuse: the kernel does not offer FUSE over io_uring")),
-        case(true, with_ring_memory(0), Some("io_uring: Cannot allocate memory")),
+        case(true, with_ring_memory(0), Some("/dev/fuse: io_uring: Cannot allocate memory")),
     ];
     let online = processors::online().unwrap();
     if online.len() > 1 {
-        // This is enough for the first ring, but not for all. Rings of an earlier mount may still
-        // use this memory, so the first one may fail as well.
-        let reason = Some("io_uring: Cannot allocate memory");
+        // This is enough for the first ring, but not for all.
+        let reason = Some("can't serve through io_uring");
         cases.push(case(true, with_ring_memory(3 * page), reason));
         let launcher = ["taskset", "-c", &online[0].to_string()].map(str::to_owned).to_vec();
         let reason = "/dev/fuse: io_uring: this process is not allowed to run on every processor";
@@ -58,14 +58,28 @@ fn mount(place: &Place, case: &Case, transport: &str) -> (i32, String) {
     (code, message + &fs::read_to_string(log).unwrap_or_default())
 }
 
+/// Mounts with `transport=auto`. The kernel frees the rings of a daemon some time after its end, so
+/// memory for the first ring may still be in use; then mounts again.
+fn mounted_for_its_reason(case: &Case) -> (Place, String) {
+    for is_last in (0..10).map(|attempt| attempt == 9) {
+        let place = Place::new();
+        let (code, log) = mount(&place, case, "auto");
+        eprintln!("{:?}, {}: {log}", case.launcher, case.is_allowed);
+        assert_eq!(code, 0, "{log}");
+        if is_last || case.reason.is_none_or(|reason| log.contains(reason)) {
+            return (place, log);
+        }
+        place.umount();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    unreachable!("the last attempt returns")
+}
+
 #[test]
 fn auto_uses_and_reports_dev_fuse_if_io_uring_can_not_start() {
     require_mounting!(Transport::Uring);
     for case in cases() {
-        let place = Place::new();
-        let (code, log) = mount(&place, &case, "auto");
-        eprintln!("{:?}, {}: {log}", case.launcher, case.is_allowed);
-        assert_eq!(code, 0, "{log}");
+        let (place, log) = mounted_for_its_reason(&case);
         soon("threads of an abandoned start have ended", || {
             place.uses_io_uring() == case.reason.is_none()
         });
