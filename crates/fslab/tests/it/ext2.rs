@@ -388,24 +388,14 @@ fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
 
 /// Kills the daemon and repairs the image, like a user after a crash.
 fn kill_and_repair(place: &Place, image: &Path) {
-    kill(place);
+    place.kill_daemon();
     repair(place, image);
-}
-
-/// Kills the daemon. Afterwards, requests of programs fail.
-pub fn kill(place: &Place) {
-    use rustix::process::{Pid, Signal, kill_process};
-    let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
-    kill_process(daemon, Signal::KILL).unwrap();
 }
 
 /// Removes the mount of a killed daemon, and repairs the image.
 pub fn repair(place: &Place, image: &Path) {
     // Requests that a killed daemon never answered may keep the mount busy, so unmount lazily.
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
-    crate::support::soon("the daemon has exited", || {
-        crate::support::daemons_naming(&place.point).is_empty()
-    });
     let output = Command::new("e2fsck").arg("-fy").arg(image).output().unwrap();
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     check(image);

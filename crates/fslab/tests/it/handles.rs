@@ -329,8 +329,12 @@ fn handles_never_open_files_of_another_subvolume() {
     // The device numbers of both subvolumes differ from that of the volume around them.
     place.lower = ground.root();
     place.mount(&["-l", "null"]);
-    let below = handle_of(&place.point.join("volume/file"));
+    let path = place.point.join("volume/file");
+    // Keep the file open, because other tests make the kernel drop unused inodes.
+    let held = File::open(&path).unwrap();
+    let below = handle_of(&path);
     assert_eq!(contents(&place.point, &below), "first");
+    drop(held);
     for handle in [&first, &second] {
         is_stale(&place.point, handle);
     }

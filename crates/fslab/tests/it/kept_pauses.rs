@@ -14,11 +14,9 @@ use crate::kept::{
     umount_whole, write_and_read,
 };
 use crate::support::{
-    DETACH_OTHER_MOUNTS, Place, daemons_naming, require_mounting, soon, umount_unused,
+    DETACH_OTHER_MOUNTS, Place, control_groups, daemons_naming, require_mounting, soon,
+    umount_unused,
 };
-
-/// Where control groups of version 2 are usually mounted.
-const GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
 /// Longer than a supervisor needs to detect a daemon that can't exit.
 const PAUSE: Duration = Duration::from_millis(1500);
@@ -83,11 +81,6 @@ fn home_of(root: &Path, pid: Pid) -> PathBuf {
     root.join(own)
 }
 
-/// Where groups of processes can be frozen on this machine.
-fn freezer() -> Option<&'static Path> {
-    GROUPS.map(Path::new).into_iter().find(|root| root.join("cgroup.controllers").exists())
-}
-
 /// Ends the work, even if the test fails. Otherwise the test would wait for it forever.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
@@ -103,7 +96,7 @@ impl Drop for SetOnDrop<'_> {
 fn work_goes_on_after_a_kept_mount_was_frozen() {
     require_mounting!();
     let test = "kept_pauses::work_goes_on_after_a_kept_mount_was_frozen";
-    let Some(root) = freezer() else { return skip(test, "no control groups of version 2") };
+    let Some(root) = control_groups() else { return skip(test, "no control groups of version 2") };
     for layer in ["null:passthrough=off", "zstd", EXT2] {
         let place = place_for((layer, ""));
         place.mount(&[&["-o", "keep=2"], &arguments_for(layer)[..]].concat());

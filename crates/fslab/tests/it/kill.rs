@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use fslab_sys::processors;
 use fslab_vfs_testing::environment::{number, seed};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::support::{PATIENCE, Place, Transport, daemons_naming, require_mounting, run, soon};
+use crate::support::{
+    Place, Transport, daemons_naming, kill, open_process, require_mounting, run, soon,
+};
 
 /// Number of kills; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 14;
@@ -121,15 +121,11 @@ fn kill_soon(place: &Place, seed: u64) -> std::thread::JoinHandle<Instant> {
 /// Kills the daemon of a mount after a delay, and waits until its last thread has ended. Returns
 /// the time of the kill.
 fn kill_after(place: &Place, delay: Duration) -> std::thread::JoinHandle<Instant> {
-    let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
-    let daemon = pidfd_open(daemon, PidfdFlags::empty()).unwrap();
+    let daemon = open_process(place.daemon());
     std::thread::spawn(move || {
         std::thread::sleep(delay);
         let killed = Instant::now();
-        pidfd_send_signal(&daemon, Signal::KILL).unwrap();
-        let limit = PATIENCE.try_into().unwrap();
-        let ended = poll(&mut [PollFd::new(&daemon, PollFlags::IN)], Some(&limit)).unwrap();
-        assert_eq!(ended, 1, "threads of the killed daemon remain");
+        kill(&daemon);
         killed
     })
 }

@@ -16,7 +16,6 @@ use fslab_sys::mounts::Mount;
 use fslab_trace::{Reader, Record};
 use fslab_vfs::Operation;
 use fslab_vfs_testing::skip::skip;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -163,7 +162,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     }
     let place = Place::mounted(&["-l", "stats"]);
     let socket = socket_of(&place);
-    kill(&place);
+    place.kill_daemon();
     assert!(socket.exists());
     let (code, message) = run(&["stats", place.point.to_str().unwrap()]);
     assert!(code == 1 && message.contains("does not answer"), "{code}: {message}");
@@ -206,18 +205,6 @@ impl Traced {
     fn trace(&self) -> PathBuf {
         self.scratch.path().join("trace")
     }
-}
-
-fn kill(place: &Place) {
-    let daemon = place.daemon();
-    kill_process(Pid::from_raw(daemon.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
-    // The process's first thread may have ended while others are still running.
-    soon("the daemon is dead", || {
-        let process = PathBuf::from(format!("/proc/{daemon}"));
-        let is_zombie = fs::read_to_string(process.join("stat"))
-            .map_or(true, |stat| stat.rsplit(") ").next().unwrap().starts_with('Z'));
-        is_zombie && fs::read_dir(process.join("task")).map_or(0, Iterator::count) <= 1
-    });
 }
 
 fn records(trace: &Path) -> Vec<Record> {
@@ -270,7 +257,7 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
             .count()
     });
     soon("some of the others are saved", || recorded(b"n") > 0);
-    kill(&traced.place);
+    traced.place.kill_daemon();
     let made = worker.join().unwrap();
     assert_eq!(recorded(b"before-"), 50);
     let late = recorded(b"n");

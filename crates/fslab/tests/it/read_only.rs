@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustix::fs::XattrFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::ext2;
 use crate::support::{Place, is_mounted, require_mounting};
@@ -142,7 +141,7 @@ fn untidy(layer: &str) -> Place {
     open.write_all(&[7; 300_000]).unwrap();
     open.sync_all().unwrap();
     open.write_all(&[8; 10_000]).unwrap();
-    kill_process(Pid::from_raw(place.daemon() as i32).unwrap(), Signal::KILL).unwrap();
+    place.kill_daemon();
     drop(open);
     rustix::mount::unmount(&place.point, UnmountFlags::DETACH).unwrap();
     if let Some(value) = outdated {
@@ -252,7 +251,7 @@ fn read_only_mount_does_not_change_an_image() {
         fs::remove_file(place.point.join("removed")).unwrap();
         removed.sync_all().unwrap();
         rustix::fs::syncfs(&removed).unwrap();
-        kill_process(Pid::from_raw(place.daemon() as i32).unwrap(), Signal::KILL).unwrap();
+        place.kill_daemon();
         drop(removed);
         rustix::mount::unmount(&place.point, UnmountFlags::DETACH).unwrap();
         // Access times are not compared, because reading the image changes its access time.

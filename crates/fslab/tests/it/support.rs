@@ -2,13 +2,16 @@
 //! fails.
 
 use fslab_vfs_testing::scratch;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use fslab_vfs_testing::uring_switch::{UringSwitch, obstacle_to_uring};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tempfile::TempDir;
 
 /// Time limit for events that must happen soon. It is long, because the machine may be busy.
@@ -41,6 +44,12 @@ pub fn can_not_mount_over(transport: Transport, test: &str) -> bool {
         skip(test, reason);
     }
     obstacle.is_some()
+}
+
+/// Returns the mount point of control groups of version 2.
+pub fn control_groups() -> Option<&'static Path> {
+    let usual = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    usual.into_iter().find(|root| root.join("cgroup.controllers").exists())
 }
 
 /// Finds another program, in the directories of `cargo xtask setup` or in PATH.
@@ -240,15 +249,22 @@ impl Place {
     fn kill_daemons(&self) {
         // A supervisor may start another daemon before it is killed.
         for pid in std::iter::repeat_with(|| daemons_naming(&self.point)).take(10).flatten() {
-            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            let pid = Pid::from_raw(pid.cast_signed()).unwrap();
             // This fails if the process has ended.
-            let _killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _killed = rustix::process::kill_process(pid, Signal::KILL);
         }
     }
 
     /// Returns the process ID of the daemon that serves this mount point.
     pub fn daemon(&self) -> u32 {
         daemons_naming(&self.point).into_iter().next().unwrap()
+    }
+
+    /// Kills the daemon that serves this mount point, and waits until it has closed its files.
+    /// Afterwards, requests of programs fail.
+    #[track_caller]
+    pub fn kill_daemon(&self) {
+        kill(&open_process(self.daemon()));
     }
 }
 
@@ -270,6 +286,21 @@ impl Drop for Place {
 
 pub fn is_mounted(path: &Path) -> bool {
     fslab_sys::mounts::mounted_on(path).unwrap().is_some()
+}
+
+pub fn open_process(pid: u32) -> OwnedFd {
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    pidfd_open(pid, PidfdFlags::empty()).unwrap()
+}
+
+/// Kills a process, and waits until all its threads have ended and its files are closed. An entry
+/// in /proc has no arguments and no program as soon as the process begins to exit.
+#[track_caller]
+pub fn kill(process: &OwnedFd) {
+    pidfd_send_signal(process, Signal::KILL).unwrap();
+    let limit = PATIENCE.try_into().unwrap();
+    let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)).unwrap();
+    assert_eq!(ended, 1, "threads of the killed process remain");
 }
 
 /// Returns the processes that run this program, or a copy of it, with a path among their arguments.

@@ -5,9 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
+use crate::support::{Place, fslab, require_mounting, run, umount_unused};
 use crate::tiering::Tiered;
 
 /// Returns a mounted tier with an archived `file`, and the version of an archived file that was
@@ -184,9 +183,8 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 3 && end["code"] == 3 && end["error"].is_string(), "{end}");
     // The message for a killed daemon suggests replacing the mount.
-    let daemon = Pid::from_raw(tiered.daemon().cast_signed()).unwrap();
-    kill_process(daemon, Signal::KILL).unwrap();
-    soon("the daemon has exited", || run(&["tier", "queue", &point]).0 != 0);
+    tiered.place().kill_daemon();
+    assert!(run(&["tier", "queue", &point]).0 != 0);
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("-o replace"), "{message}");
     // A new mount removes the sockets that dead daemons left.

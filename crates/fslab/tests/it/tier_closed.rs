@@ -7,10 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use fslab_sys::make_file_system::Kind;
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::boundary::with_own_device;
-use crate::support::{require_mounting, soon};
+use crate::support::require_mounting;
 use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
@@ -77,9 +76,8 @@ fn check(kind: Option<Kind>) {
     is_refused(&below);
     tiered.place().mount(&["-l", "tier"]);
     assert_eq!(looks(&point), before, "over {kind:?}");
-    let daemon = Pid::from_raw(i32::try_from(tiered.daemon()).unwrap()).unwrap();
-    kill_process(daemon, Signal::KILL).unwrap();
-    soon("the daemon is dead", || fs::metadata(&file).is_err());
+    tiered.place().kill_daemon();
+    assert!(fs::metadata(&file).is_err());
     is_refused(&below);
     tiered.mount_again();
     fs::set_permissions(&point, fs::Permissions::from_mode(0o751)).unwrap();

@@ -12,9 +12,8 @@ use std::time::Duration;
 use fslab_sys::make_file_system::Kind;
 use fslab_vfs_testing::environment::{number, seed};
 use fslab_vfs_testing::skip::skip;
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{require_mounting, run};
+use crate::support::{kill, open_process, require_mounting, run};
 use crate::tiering::{Tiered, noise};
 
 /// Number of kills over each file system; `FSLAB_TIER_KILLS` replaces it.
@@ -104,7 +103,7 @@ fn killed_once(
     reference: &Path,
 ) {
     let is_killed = AtomicBool::new(false);
-    let daemon = Pid::from_raw(tiered.daemon().try_into().unwrap()).unwrap();
+    let daemon = open_process(tiered.daemon());
     let mapper = Mapper::start(&still[0].path, reference);
     let (mapped, changing) = changing.split_last_mut().unwrap();
     let writer = MapWriter::start(mapped, &tiered.beside("before"), seed);
@@ -124,7 +123,7 @@ fn killed_once(
         }
         std::thread::sleep(Duration::from_micros(seed % 60_000));
         is_killed.store(true, Ordering::SeqCst);
-        kill_process(daemon, Signal::KILL).unwrap();
+        kill(&daemon);
     });
     if let Some(mapper) = mapper {
         mapper.was_right();

@@ -4,9 +4,8 @@ use std::fs;
 use std::process::{Command, Output};
 
 use fslab_s3::testing::{ACCESS_KEY, BUCKET, SECRET_KEY, Server};
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, can_not_mount, fslab, soon};
+use crate::support::{Place, can_not_mount, fslab};
 use crate::tiering::noise;
 use fslab_vfs_testing::skip::skip;
 
@@ -87,11 +86,7 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     // A killed process leaves its lease behind. The next process on the same machine does not wait
     // for it.
     fslab(&["tier", "release", point]);
-    let daemon = Pid::from_raw(place.daemon() as i32).unwrap();
-    kill_process(daemon, Signal::KILL).unwrap();
-    soon("the daemon has exited", || {
-        fs::read_dir(format!("/proc/{}", daemon.as_raw_nonzero())).is_err()
-    });
+    place.kill_daemon();
     fslab(&["mount", "-o", "replace", "-l", "tier", &lower, point]);
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     fslab(&["umount", point]);
