@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-
 use crate::support::{Place, fslab, require_mounting, run, umount_unused};
 use crate::tiering::Tiered;
 
