@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
+use crate::restore_options::{RestoreOptions, Retrieval};
+
 /// A parsed location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
@@ -18,6 +20,8 @@ pub struct Location {
     pub lease: Duration,
     /// The time without progress after which a request fails.
     pub stall: Duration,
+    /// How objects in cold storage classes are restored.
+    pub restore: RestoreOptions,
 }
 
 /// The syntax of a location, for messages.
@@ -31,6 +35,13 @@ pub const LEASE_SECONDS_MAX: u64 = 3600;
 
 /// The default time without progress, in seconds.
 const STALL_SECONDS: u64 = 30;
+
+/// For how many days a store keeps a restored copy of an object in cold storage. Recalled blocks
+/// are then in the tree.
+const RESTORE_DAYS: u32 = 2;
+
+/// The longest time for a restored copy, in days.
+const RESTORE_DAYS_MAX: u32 = 365;
 
 /// The longest prefix, in bytes. A key has at most 1024 bytes.
 const PREFIX_BYTES_MAX: usize = 512;
@@ -63,6 +74,7 @@ impl Location {
             plain_http: false,
             lease: Duration::from_secs(LEASE_SECONDS),
             stall: Duration::from_secs(STALL_SECONDS),
+            restore: RestoreOptions { retrieval: Retrieval::default(), days: RESTORE_DAYS },
         };
         for option in options.split(';').filter(|option| !option.is_empty()) {
             parsed.set(option)?;
@@ -77,10 +89,20 @@ impl Location {
             ("plain-http", "yes") => self.plain_http = true,
             ("lease", value) => self.lease = seconds(name, value)?,
             ("stall", value) => self.stall = seconds(name, value)?,
+            ("restore-days", value) => {
+                let days = value.parse().ok().filter(|days| (1..=RESTORE_DAYS_MAX).contains(days));
+                let wrong =
+                    || format!("{name} must be a number of days from 1 to {RESTORE_DAYS_MAX}");
+                self.restore.days = days.ok_or_else(wrong)?;
+            }
+            ("retrieval", value) => {
+                let wrong = || format!("{name} must be expedited, standard or bulk");
+                self.restore.retrieval = Retrieval::parse(value).ok_or_else(wrong)?;
+            }
             _ => {
                 return Err(format!(
                     "unknown option '{option}'; known options: profile=NAME, plain-http=yes, \
-                     lease=SECONDS, stall=SECONDS"
+                     lease=SECONDS, stall=SECONDS, restore-days=DAYS, retrieval=SPEED"
                 ));
             }
         }
@@ -124,6 +146,9 @@ mod tests {
         let full = parse("//bucket/p;profile=x;plain-http=yes;lease=5").unwrap();
         assert_eq!(full.profile.as_deref(), Some("x"));
         assert_eq!((full.plain_http, full.lease.as_secs()), (true, 5));
+        assert_eq!((full.restore.days, full.restore.retrieval), (2, Retrieval::Standard));
+        let cold = parse("//bucket/p;restore-days=7;retrieval=bulk").unwrap().restore;
+        assert_eq!((cold.days, cold.retrieval), (7, Retrieval::Bulk));
     }
 
     #[test]
@@ -139,6 +164,9 @@ mod tests {
             ("//b/p", "a bucket name has"),
             ("//bucket/p;lease=1", "lease must be a number"),
             ("//bucket/p;lease=99999999999999999999", "lease must be a number"),
+            ("//bucket/p;restore-days=0", "restore-days must be a number"),
+            ("//bucket/p;restore-days=366", "restore-days must be a number"),
+            ("//bucket/p;retrieval=fast", "retrieval must be expedited"),
             ("//bucket/p;plain-http=no", "unknown option"),
             ("//bucket/p;key=secret", "unknown option"),
         ] {

@@ -6,20 +6,21 @@ use std::sync::Arc;
 
 use fslab_tier::Id;
 use fslab_tier::archive::{
-    Archive, Container, ContainerKind, Deletion, Meter, Proof, Retained, Traffic, Upload,
+    Archive, Container, ContainerKind, Deletion, Meter, Proof, Retained, Staged, Traffic, Upload,
 };
 
 use crate::keys::folder;
 use crate::marks::Marks;
 use crate::objects::{Objects, Place, Right};
+use crate::staging::Staging;
 use crate::transport::{Failure, Range};
 use crate::upload::{S3Upload, traffic_of_list, traffic_of_upload};
 
-pub struct S3Archive(Arc<Objects>);
+pub struct S3Archive(Arc<Objects>, Staging);
 
 impl S3Archive {
-    pub fn new(objects: Objects) -> Self {
-        Self(Arc::new(objects))
+    pub fn new(objects: Objects, staging: Staging) -> Self {
+        Self(Arc::new(objects), staging)
     }
 }
 
@@ -63,10 +64,20 @@ impl Archive for S3Archive {
             let range = Range { start: offset, length, whole: place.length };
             self.0.bucket.read(&place.key.to_string(), range)
         };
+        let key = self.0.find(container)?.key;
+        self.1.check(&key)?;
         let bytes = self.0.with_place(container, read)?;
+        if !bytes.is_empty() {
+            self.1.forget(&key);
+        }
         let target = buffer.get_mut(..bytes.len());
         target.ok_or(ErrorKind::InvalidData)?.copy_from_slice(&bytes);
         Ok(bytes.len())
+    }
+
+    fn stage(&self, container: Container) -> io::Result<Staged> {
+        let stage = |place: &Place| self.1.stage(&self.0.bucket, &place.key);
+        self.0.with_place(container, stage)
     }
 
     fn length(&self, container: Container) -> io::Result<u64> {

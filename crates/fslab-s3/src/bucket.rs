@@ -75,6 +75,31 @@ pub struct Lock {
     pub why: Option<String>,
 }
 
+/// Whether the storage class of an object permits reading the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ColdState {
+    Readable,
+    /// The store is restoring the object.
+    Restoring,
+    /// The object must be restored first.
+    Cold {
+        /// The storage class, or the access tier within it.
+        class: String,
+        /// Whether a restored copy is kept for some days. An object in INTELLIGENT_TIERING moves
+        /// to another access tier instead.
+        has_days: bool,
+    },
+}
+
+/// A request to restore an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Restoring {
+    /// How quickly the object is restored: `Expedited`, `Standard` or `Bulk`.
+    pub retrieval: &'static str,
+    /// For how many days the restored copy is kept; `None` if it is not a copy.
+    pub days: Option<u32>,
+}
+
 /// An uploaded part of an object.
 #[derive(Debug)]
 pub struct SentPart {
@@ -269,6 +294,45 @@ impl Bucket {
         Ok(Lock { length, why })
     }
 
+    /// Returns whether an object can be read, or must be restored first.
+    ///
+    /// # Errors
+    /// Fails if the request fails.
+    pub fn cold_state(&self, key: &str) -> Result<ColdState> {
+        let headers = self.transport.send(self.call(Counter::Get, Method::HEAD, key))?.headers;
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let restore = header("x-amz-restore").unwrap_or_default();
+        if restore.contains("ongoing-request=\"true\"") {
+            return Ok(ColdState::Restoring);
+        }
+        let cold = |class: &str, has_days| ColdState::Cold { class: shown(class), has_days };
+        let is_restored = restore.contains("ongoing-request=\"false\"");
+        Ok(match (header("x-amz-archive-status"), header("x-amz-storage-class")) {
+            // The status is removed when the object was moved to another access tier.
+            (Some(tier), _) => cold(tier, false),
+            (None, Some(class @ ("GLACIER" | "DEEP_ARCHIVE"))) if !is_restored => cold(class, true),
+            _ => ColdState::Readable,
+        })
+    }
+
+    /// Asks the store to restore an object from a cold storage class.
+    ///
+    /// # Errors
+    /// Fails with [`Cause::Restoring`] if it is already being restored.
+    pub fn restore(&self, key: &str, wish: &Restoring) -> Result<()> {
+        let days = wish.days.map(|days| format!("<Days>{days}</Days>")).unwrap_or_default();
+        let body = format!(
+            "<RestoreRequest xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{days}\
+             <GlacierJobParameters><Tier>{}</Tier></GlacierJobParameters></RestoreRequest>",
+            wish.retrieval
+        );
+        let body = Bytes::from(body);
+        let mut call = self.call(Counter::Put, Method::POST, key);
+        call.query.push(("restore", String::new()));
+        let hashes = Some(self.hashes(&body, Claim::True));
+        self.transport.send(Call { body, hashes, ..call }).map(drop)
+    }
+
     /// Returns whether the bucket has versioning now.
     ///
     /// # Errors
@@ -312,6 +376,21 @@ impl Bucket {
         call.path = format!("/{}", self.bucket);
         call.query.push((property, String::new()));
         self.transport.send(Call { answer_max: PAGE_BYTES_MAX, ..call })
+    }
+
+    /// Moves an object to a storage class, by copying the object onto itself.
+    ///
+    /// # Errors
+    /// Fails if the request fails.
+    #[cfg(feature = "testing")]
+    pub fn set_class(&self, key: &str, class: &'static str) -> Result<()> {
+        let mut call = self.call(Counter::Put, Method::PUT, key);
+        let class = HeaderValue::from_static(class);
+        call.headers = vec![
+            (HeaderName::from_static("x-amz-copy-source"), text(&call.path)?),
+            (HeaderName::from_static("x-amz-storage-class"), class),
+        ];
+        self.transport.send(call).map(drop)
     }
 
     /// Creates the bucket, or changes a property of it.

@@ -23,7 +23,9 @@ use crate::lease::{FoundLease, Lease, Refused, Wish};
 use crate::marks::Marks;
 use crate::objects::{Objects, Right};
 use crate::probe::probe;
+use crate::restore_options::RestoreOptions;
 use crate::retention::Retention;
+use crate::staging::Staging;
 use crate::transport::{Cause, Failure, Transport};
 
 /// The version of the bucket layout.
@@ -59,6 +61,7 @@ pub const SPEC: ArchiveKindSpec = ArchiveKindSpec {
 pub struct Store {
     label: String,
     lease: Duration,
+    restore: RestoreOptions,
     bucket: Arc<Bucket>,
 }
 
@@ -85,7 +88,7 @@ impl Store {
         let transport = Transport::new(access, parsed.stall, meter).map_err(failed)?;
         let transport = Arc::new(transport);
         let bucket = Arc::new(Bucket::new(transport, parsed.bucket, parsed.prefix));
-        Ok(Self { label, lease: parsed.lease, bucket })
+        Ok(Self { label, lease: parsed.lease, restore: parsed.restore, bucket })
     }
 
     /// Returns the bucket, for tests.
@@ -222,7 +225,8 @@ impl Store {
         }
         let (bucket, label) = (Arc::clone(&self.bucket), self.label.clone());
         let right = (right, proof);
-        Ok(S3Archive::new(Objects::new(bucket, label, description, right, retention, deleted)))
+        let objects = Objects::new(bucket, label, description, right, retention, deleted);
+        Ok(S3Archive::new(objects, Staging::new(self.restore)))
     }
 
     /// Returns the marked objects, which the next writer will delete.

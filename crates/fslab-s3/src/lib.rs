@@ -29,8 +29,10 @@ mod objects;
 mod probe;
 mod profiles;
 mod random;
+mod restore_options;
 mod retention;
 mod runtime;
+mod staging;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transport;

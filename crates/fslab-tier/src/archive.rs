@@ -8,7 +8,8 @@
 //!
 //! Three wrappers work with any archive: `encryption` encrypts containers with a `key`,
 //! `unavailable` reopens an archive that could not be reached, and `call_timeout` limits the time
-//! of a call. `traffic` counts the requests and bytes of each archive.
+//! of a call. `traffic` counts the requests and bytes of each archive. `staging` defines how a
+//! container in cold storage becomes readable.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and never changed
 //! afterwards. A container contains one object, or several in sequence.
@@ -35,6 +36,7 @@ mod kind;
 mod open;
 mod outcome;
 mod registry;
+mod staging;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod traffic;
@@ -54,6 +56,7 @@ pub(crate) use open::key_of;
 pub use open::open;
 pub use outcome::{Deletion, Proof, Retained};
 pub use registry::{add_archive_kinds, archive_kinds};
+pub use staging::{Later, Staged, cold_error, is_cold};
 pub(crate) use traffic::Direction;
 pub use traffic::{Meter, RequestKind, Traffic, Usage};
 pub use unavailable::ReconnectingArchive;
@@ -180,8 +183,20 @@ pub trait Archive: Send + Sync {
     /// of the container.
     ///
     /// # Errors
-    /// `NotFound` if the container does not exist.
+    /// `NotFound` if the container does not exist. [`is_cold`] holds for the error if the container
+    /// must be staged first.
     fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Starts to stage a container in cold storage, so that it can be read later. While it is being
+    /// staged, further calls only return the state.
+    ///
+    /// # Errors
+    /// `PermissionDenied` or `Unsupported` if the archive will never stage it; also errors of the
+    /// system.
+    fn stage(&self, container: Container) -> io::Result<Staged> {
+        let _ = container;
+        Ok(Staged::Ready)
+    }
 
     /// Returns the length of a container in bytes.
     ///

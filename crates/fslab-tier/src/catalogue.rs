@@ -7,25 +7,29 @@
 //! unneeded objects, but never causes the deletion of a needed one. An unneeded object is kept
 //! until a scan has visited every file of the tree (`engine::expiry`).
 //!
-//! `row`: the row of an object. `sources`: which objects contain blocks of others. `status`: the
-//! state of the catalogue as a whole. `updates`: changes of rows.
+//! `receipts`: how and when copies were proved. `row`: the row of an object. `sources`: which
+//! objects contain blocks of others. `status`: the state of the catalogue as a whole. `updates`:
+//! changes of rows.
 
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::Timestamp;
+use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
 
+mod receipts;
 mod row;
 mod sources;
 mod status;
 mod updates;
 
+pub use receipts::Receipt;
 pub use row::{ObjectRow, ObjectState, RowChange};
 
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
@@ -52,6 +56,8 @@ const TURN: usize = 64;
 pub struct Catalogue {
     path: PathBuf,
     database: Database,
+    /// Receipts that are not written yet.
+    notes: Mutex<Vec<receipts::Note>>,
 }
 
 impl std::fmt::Debug for Catalogue {
@@ -92,7 +98,7 @@ impl Catalogue {
     }
 
     fn with(path: &Path, database: Database) -> Result<Self> {
-        let catalogue = Self { path: path.to_owned(), database };
+        let catalogue = Self { path: path.to_owned(), database, notes: Mutex::default() };
         // All tables are created here, so that a reader finds an empty table instead of a missing
         // one.
         catalogue.change(|transaction| {
@@ -102,6 +108,7 @@ impl Catalogue {
             transaction.open_table(PENDING)?;
             transaction.open_table(USAGE)?;
             sources::create_tables(transaction)?;
+            receipts::create_table(transaction)?;
             Ok(())
         })?;
         Ok(catalogue)
@@ -114,6 +121,8 @@ impl Catalogue {
         let done = || {
             let transaction = self.database.begin_write()?;
             let answer = work(&transaction)?;
+            let notes = std::mem::take(&mut *self.notes.lock());
+            receipts::write(&transaction, &notes)?;
             transaction.commit()?;
             Ok::<T, redb::Error>(answer)
         };
@@ -316,6 +325,7 @@ fn delete_row(
     let left = containers.get(container.0)?.map_or(0, |count| count.value() - 1);
     if left == 0 {
         containers.remove(container.0)?;
+        receipts::forget(transaction, container)?;
         return Ok(Some(container));
     }
     containers.insert(container.0, left)?;

@@ -16,7 +16,7 @@ use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
 pub use crate::event::{
     ArchiveState, ArchivedVersion, Bound, Event, EventSink, ExportedFile, FileSummary, Plan,
-    PlannedTraffic, Residence, WaitingProgram,
+    PlannedTraffic, Residence, VersionCopy, WaitingProgram,
 };
 use crate::event::{report_done, report_problems, total};
 use crate::rate_limit::RateLimit;

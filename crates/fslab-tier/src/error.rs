@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::Utf8Chunk;
 
+use crate::archive::{Later, is_cold};
 use crate::id::Id;
 
 /// The reason why a stored record is invalid.
@@ -225,6 +226,14 @@ pub enum Error {
          stop that process first, or give the mount point instead of the tree"
     )]
     InUse,
+    /// A file can't be recalled before an archive has staged its data.
+    #[error("{path}: {later}; recall the file again later")]
+    Staging {
+        /// The file.
+        path: String,
+        /// What the archive does, and until when.
+        later: Later,
+    },
     /// A file can't be archived, released or recalled now, because it is being used or changed. A
     /// later attempt may succeed.
     #[error("{path}: {why}")]
@@ -286,10 +295,19 @@ impl Error {
         }
     }
 
-    /// Returns whether the error means that an archive was unavailable. Such an error shows nothing
-    /// about the contents of the archive.
+    /// Returns whether the error means that an archive, or one of its containers, can't be read
+    /// now. Such an error shows nothing about the contents.
     pub(crate) fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
+        let is_gone = |source: &io::Error| source.kind() == io::ErrorKind::NotConnected;
+        matches!(self, Self::Archive { source, .. } if is_gone(source) || is_cold(source))
+    }
+
+    /// Returns the container that must be staged before it can be read, if that is the cause.
+    pub(crate) fn cold_container(&self) -> Option<Id> {
+        match self {
+            Self::Archive { source, container, .. } if is_cold(source) => Some(*container),
+            _ => None,
+        }
     }
 }
 

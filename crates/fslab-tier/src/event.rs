@@ -70,8 +70,14 @@ pub enum Event {
         by: Vec<WaitingProgram>,
         /// Whether the block is being read from an archive.
         begun: bool,
-        /// Whether the recall waits for an unavailable archive.
+        /// Whether the recall waits for an unavailable archive, or one that stages the block.
         away: bool,
+        /// What the archive does until it has staged the block.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        later: Option<String>,
+        /// When the block is expected to be staged, in seconds since 1970.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expected: Option<i64>,
         /// The age of the request in milliseconds.
         waited_ms: u64,
     },
@@ -90,6 +96,9 @@ pub enum Event {
         since: i64,
         /// The modification time of the version, in seconds since 1970.
         modified: i64,
+        /// The copies of the version.
+        #[serde(default)]
+        copies: Vec<VersionCopy>,
     },
     /// A part of the content of a version.
     Content {
@@ -213,6 +222,21 @@ pub struct PlannedTraffic {
     pub free_bytes: Option<u64>,
     /// Estimated duration of the transfers, or `None` if a needed rate was never measured.
     pub estimated_seconds: Option<f64>,
+}
+
+/// A copy of a version in an archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionCopy {
+    /// The archive.
+    pub archive: String,
+    /// How the copy was proved when it was written: `checksum` or `read-back`. `None` if that is
+    /// unknown, for example after the loss of the catalogue.
+    pub proof: Option<String>,
+    /// When the copy was proved, in seconds since 1970.
+    pub proved: Option<i64>,
+    /// When the copy was last read and found intact, in seconds since 1970; `None` if never. A copy
+    /// in a bundle counts as read if another object of the same bundle was read.
+    pub read: Option<i64>,
 }
 
 /// A program that waits for a recall.

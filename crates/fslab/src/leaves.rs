@@ -34,7 +34,7 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
                keys: policy=NAME, clustering=smart or dumb, seed=NUMBER, index=htree or linear, \
                shrink=on or off, close=later or sync, cache=SIZE; ext2:memory is a new file \
                system in memory, which also accepts size and inode-ratio",
-        stability: Stability::Experimental,
+        stability: Stability::Beta,
     },
     scheme: "ext2:",
     // This conversion preserves the type of the error, on which the exit code depends.

@@ -1,6 +1,6 @@
 //! An in-memory store on loopback, for tests that inject faults. It checks no signatures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -80,6 +80,47 @@ struct Objects {
     old_versions: Vec<(String, usize)>,
     /// Why objects can't be deleted, if a lock covers containers of files.
     lock: Option<&'static str>,
+    cold: Cold,
+}
+
+/// The cold storage of containers of files.
+#[derive(Default)]
+struct Cold {
+    /// The headers that report the storage class; empty if the containers are not in cold storage.
+    headers: &'static [(&'static str, &'static str)],
+    /// The bodies of the requests to restore objects that are still running, by key.
+    restoring: BTreeMap<String, String>,
+    restored: BTreeSet<String>,
+    /// Whether the restored copies were deleted, although the store still reports them.
+    expired: bool,
+    /// The status and code with which the store refuses to restore objects, and the retrieval that
+    /// it refuses; an empty text for all.
+    refusal: Option<(u16, &'static str, &'static str)>,
+}
+
+impl Cold {
+    fn is_cold(&self, key: &str) -> bool {
+        let is_container = key.contains("/files/") && !key.contains("/deleted/");
+        let is_restored = self.restored.contains(key) && !self.expired;
+        !self.headers.is_empty() && is_container && !is_restored
+    }
+
+    fn restore(&mut self, key: &str, request: &Message) -> Message {
+        let body = String::from_utf8_lossy(&request.body).into_owned();
+        if let Some((status, code, retrieval)) = self.refusal
+            && body.contains(retrieval)
+        {
+            return refused(status, code);
+        }
+        if !self.is_cold(key) {
+            return refused(403, "InvalidObjectState");
+        }
+        if self.restoring.contains_key(key) {
+            return refused(409, "RestoreAlreadyInProgress");
+        }
+        self.restoring.insert(key.to_owned(), body);
+        Message::answer(202, &[], "")
+    }
 }
 
 /// An in-memory store that runs until it is dropped.
@@ -132,6 +173,37 @@ impl MemoryStore {
     /// Locks all containers of files with this legal hold or retention date, or unlocks them.
     pub fn set_lock(&self, lock: Option<&'static str>) {
         self.objects.lock().lock = lock;
+    }
+
+    /// Moves all containers of files to the storage class that these headers report, as a lifecycle
+    /// rule does.
+    pub fn set_cold(&self, headers: &'static [(&'static str, &'static str)]) {
+        self.objects.lock().cold = Cold { headers, ..Cold::default() };
+    }
+
+    /// Refuses to restore objects with a status and a code, if the request contains a text; or
+    /// restores them again.
+    pub fn refuse_restores(&self, refusal: Option<(u16, &'static str, &'static str)>) {
+        self.objects.lock().cold.refusal = refusal;
+    }
+
+    /// Deletes the restored copies, as a store does after some days. It then still reports them.
+    pub fn expire_restored(&self) {
+        self.objects.lock().cold.expired = true;
+    }
+
+    /// Returns the bodies of the running requests to restore objects.
+    #[must_use]
+    pub fn restores(&self) -> Vec<String> {
+        self.objects.lock().cold.restoring.values().cloned().collect()
+    }
+
+    /// Ends all running restores.
+    pub fn end_restores(&self) {
+        let cold = &mut self.objects.lock().cold;
+        let ended: Vec<_> = std::mem::take(&mut cold.restoring).into_keys().collect();
+        cold.restored.extend(ended);
+        cold.expired = false;
     }
 
     /// Deletes old versions, as a lifecycle rule does.
@@ -290,10 +362,12 @@ impl Objects {
                 self.list_versions(&query)
             }
             ("GET", None) if key.is_empty() => self.list(&query),
+            ("GET", None) if self.cold.is_cold(key) => refused(403, "InvalidObjectState"),
             ("GET", None) => self.get(key, request.header("range")),
             ("HEAD", None) => self.head(key),
             ("PUT", None) => self.put(key, request),
             ("DELETE", None) => self.delete(key),
+            ("POST", None) if query.contains_key("restore") => self.cold.restore(key, request),
             ("POST", None) => {
                 let upload = self.begin(key.to_owned());
                 let name = "InitiateMultipartUploadResult";
@@ -330,6 +404,17 @@ impl Objects {
                 headers.push(("x-amz-object-lock-mode", "COMPLIANCE"));
             }
             None => {}
+        }
+        if key.contains("/files/") {
+            let is_status = |(name, _): &&(&str, &str)| *name == "x-amz-archive-status";
+            let is_moved = self.cold.restored.contains(key);
+            headers.extend(self.cold.headers.iter().filter(|one| !is_moved || !is_status(one)));
+        }
+        if self.cold.restoring.contains_key(key) {
+            headers.push(("x-amz-restore", "ongoing-request=\"true\""));
+        } else if self.cold.restored.contains(key) {
+            let ended = "ongoing-request=\"false\", expiry-date=\"Fri, 21 Dec 2029 00:00:00 GMT\"";
+            headers.push(("x-amz-restore", ended));
         }
         Message::answer(200, &headers, "")
     }

@@ -75,6 +75,21 @@ impl Place {
         made.map_err(Failure::into_io)
     }
 
+    /// Moves the objects whose key begins with a text to a storage class.
+    ///
+    /// # Errors
+    /// Fails if a request fails.
+    pub fn set_class(&self, begin: &str, class: &'static str) -> std::io::Result<()> {
+        let (bucket, mut keys) = (self.0.bucket(), Vec::new());
+        let listed = bucket.list(begin, &mut |key, _| {
+            keys.push(key.to_owned());
+            true
+        });
+        let moved =
+            listed.and_then(|()| keys.iter().try_for_each(|key| bucket.set_class(key, class)));
+        moved.map_err(Failure::into_io)
+    }
+
     /// Creates an archive at this location.
     ///
     /// # Errors

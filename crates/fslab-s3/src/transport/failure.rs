@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+use fslab_tier::archive::cold_error;
 use http::StatusCode;
 use http::header::{HeaderMap, RETRY_AFTER};
 use rustix::io::Errno;
@@ -26,6 +27,10 @@ pub enum Cause {
     Locked,
     /// The object does not exist.
     NotFound,
+    /// The object is in a cold storage class, and must be restored before it can be read.
+    Cold,
+    /// The object is already being restored.
+    Restoring,
     /// A condition does not hold: another process wrote the object.
     Condition,
     /// The store is full.
@@ -128,8 +133,8 @@ impl Failure {
         };
         let hint = match code {
             "InvalidObjectState" => {
-                "; the object is in a cold storage class, which fslab can't restore: restore it \
-                 with the store's own tools"
+                "; the object is in a cold storage class: recalls of a file restore it; for other \
+                 commands, restore it with the store's own tools"
             }
             _ if cause == Cause::Damaged => {
                 "; the data was damaged on the way to the store: check the network and the memory \
@@ -155,11 +160,12 @@ impl Failure {
             Cause::Unavailable | Cause::NoBucket => ErrorKind::NotConnected,
             Cause::Denied | Cause::Locked => ErrorKind::PermissionDenied,
             Cause::NotFound => ErrorKind::NotFound,
+            Cause::Cold => return cold_error(self.text),
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
             // `InvalidData` would mean that the object is damaged, but these causes do not show
             // that.
-            Cause::Condition | Cause::Damaged | Cause::Wrong => ErrorKind::Other,
+            Cause::Condition | Cause::Restoring | Cause::Damaged | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)
     }
@@ -201,6 +207,9 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
         }
         (_, "ObjectLocked" | "FileImmutable" | "RetentionPolicyNotMet") => (Cause::Locked, false),
         (_, "ObjectUnderActiveHold" | "ObjectLockedByBucketPolicy") => (Cause::Locked, false),
+        (403, "InvalidObjectState") => (Cause::Cold, false),
+        (409, "RestoreAlreadyInProgress") => (Cause::Restoring, false),
+        (503, "GlacierExpeditedRetrievalNotAvailable") => (Cause::Unsupported, false),
         (412, _) => (Cause::Condition, false),
         // Two conditional writes collided, and possibly both failed.
         (409, _) => (Cause::Condition, true),
@@ -254,6 +263,9 @@ mod tests {
             (403, "ExpiredToken", Cause::Unavailable, false),
             (400, "ExpiredToken", Cause::Unavailable, false),
             (400, "RequestTimeout", Cause::Unavailable, true),
+            (403, "InvalidObjectState", Cause::Cold, false),
+            (409, "RestoreAlreadyInProgress", Cause::Restoring, false),
+            (503, "GlacierExpeditedRetrievalNotAvailable", Cause::Unsupported, false),
             (412, "PreconditionFailed", Cause::Condition, false),
             (409, "ConditionalRequestConflict", Cause::Condition, true),
             (301, "PermanentRedirect", Cause::Unavailable, false),

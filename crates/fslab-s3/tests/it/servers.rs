@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use fslab_s3::testing::{Fault, Keeping, Place, Proxy, Server};
 use fslab_tier::archive::conformance::broken_promises;
-use fslab_tier::archive::{Archive, Deletion, EncryptedArchive, Key, Proof};
+use fslab_tier::archive::{Archive, Deletion, EncryptedArchive, Key, Proof, Staged, is_cold};
 use fslab_vfs_testing::skip::skip;
 
+use crate::cold::wait_until_ready;
 use crate::support::{ARCHIVE, SHORT, Same, TIER, contents, delete, files, listed, noise, write};
 
 /// Starts a server, or reports why the test is skipped.
@@ -158,7 +159,22 @@ fn moto_proves_nothing_and_retains_objects() {
     let archive = place.open(TIER, None).unwrap();
     assert_eq!(archive.retained(), None);
     assert_eq!(broken_promises(&*archive), Vec::<String>::new());
+    restores_cold_objects(&place, &*archive);
     retained(server.port(), Proof::ReadBack);
+}
+
+/// moto restores an object as soon as it is asked.
+fn restores_cold_objects(place: &Place, archive: &dyn Archive) {
+    for class in ["GLACIER", "DEEP_ARCHIVE"] {
+        write(archive, files(1), &noise(1, 5000)).unwrap();
+        place.set_class("files/01/", class).unwrap();
+        let error = contents(archive, files(1)).unwrap_err();
+        assert!(is_cold(&error), "{class}: {error}");
+        assert!(matches!(archive.stage(files(1)).unwrap(), Staged::Later(_)), "{class}");
+        wait_until_ready(archive);
+        assert!(contents(archive, files(1)).unwrap() == noise(1, 5000), "{class}");
+        delete(archive, files(1)).unwrap();
+    }
 }
 
 #[test]

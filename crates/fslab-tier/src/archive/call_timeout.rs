@@ -21,7 +21,8 @@ use parking_lot::Mutex;
 use super::call_threads::CallThreads;
 use super::unavailable::unavailable_error;
 use super::{
-    Archive, Container, ContainerKind, Deletion, Direction, Meter, Proof, Retained, Traffic, Upload,
+    Archive, Container, ContainerKind, Deletion, Direction, Meter, Proof, Retained, Staged,
+    Traffic, Upload,
 };
 use crate::id::Id;
 
@@ -234,6 +235,10 @@ impl Archive for TimeoutArchive {
 
     fn is_busy(&self) -> bool {
         self.calls.under_way.load(Ordering::SeqCst) > 0
+    }
+
+    fn stage(&self, container: Container) -> io::Result<Staged> {
+        self.call(0, move |archive| archive.stage(container))
     }
 
     fn check(&self) -> io::Result<()> {

@@ -22,7 +22,8 @@ use quick_cache::sync::Cache;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Archive, Container, ContainerKind, Deletion, Key, Meter, Proof, Retained, Traffic, Upload,
+    Archive, Container, ContainerKind, Deletion, Key, Meter, Proof, Retained, Staged, Traffic,
+    Upload,
 };
 use crate::id::{Id, Identities};
 use crate::stored::format::{
@@ -228,6 +229,10 @@ impl Archive for EncryptedArchive {
         self.opened.remove(&container);
         let opened = self.open(container)?;
         self.read_opened(container, &opened, offset, buffer)
+    }
+
+    fn stage(&self, container: Container) -> io::Result<Staged> {
+        self.inner.stage(container)
     }
 
     fn length(&self, container: Container) -> io::Result<u64> {

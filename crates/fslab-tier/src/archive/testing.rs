@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, Container, ContainerKind, Deletion, Proof, Retained, Upload};
+use super::{
+    Archive, Container, ContainerKind, Deletion, Later, Proof, Retained, Staged, Upload, cold_error,
+};
 use crate::id::Id;
 use crate::stored::format::{HeadRecord, KIND_BUNDLE};
 
@@ -31,6 +33,12 @@ pub struct Faults {
     /// Reads wait until this is false.
     pub stalled: Mutex<bool>,
     resumed: Condvar,
+    /// All containers are in cold storage.
+    pub is_cold: AtomicBool,
+    /// The archive refuses to stage containers.
+    pub stages_nothing: AtomicBool,
+    /// The containers that were to be staged, once for each call.
+    pub staged: Mutex<Vec<Container>>,
     /// Number of reads that wait for the end of a stall or of the latency.
     pub blocked: AtomicU64,
     /// Reads fail with EIO.
@@ -80,6 +88,9 @@ impl Faults {
         self.reads.fetch_add(1, Ordering::SeqCst);
         if self.reads_fail.load(Ordering::SeqCst) {
             return Err(rustix::io::Errno::IO.into());
+        }
+        if self.is_cold.load(Ordering::SeqCst) {
+            return Err(cold_error("the container is in cold storage"));
         }
         Ok(())
     }
@@ -181,6 +192,18 @@ impl Archive for MemoryArchive {
         }
         self.faults.bytes_read.fetch_add(length as u64, Ordering::SeqCst);
         Ok(length)
+    }
+
+    fn stage(&self, container: Container) -> io::Result<Staged> {
+        self.faults.staged.lock().push(container);
+        if self.faults.stages_nothing.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        if !self.faults.is_cold.load(Ordering::SeqCst) {
+            return Ok(Staged::Ready);
+        }
+        let reason = "the archive is restoring it".to_owned();
+        Ok(Staged::Later(Later { reason, expected: Some(1_900_000_000) }))
     }
 
     fn length(&self, container: Container) -> io::Result<u64> {

@@ -16,7 +16,9 @@ use std::time::Duration;
 use fslab_vfs::{Clock, Errno};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, Container, ContainerKind, Deletion, Meter, Proof, Retained, Traffic, Upload};
+use super::{
+    Archive, Container, ContainerKind, Deletion, Meter, Proof, Retained, Staged, Traffic, Upload,
+};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -275,6 +277,10 @@ impl Archive for ReconnectingArchive {
 
     fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.call(|archive| archive.read(container, offset, buffer))
+    }
+
+    fn stage(&self, container: Container) -> io::Result<Staged> {
+        self.call(|archive| archive.stage(container))
     }
 
     fn length(&self, container: Container) -> io::Result<u64> {

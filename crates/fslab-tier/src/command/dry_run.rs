@@ -131,7 +131,7 @@ impl Execution<'_> {
             objects += 1;
             bytes += row.version.size;
             unproven += u64::from(!is_proven);
-            go_on(tell(version_event(&row)))
+            go_on(tell(version_event(tier, &row)?))
         })?;
         total(tell, &[("objects", objects), ("content_bytes", bytes), ("need_a_scan", unproven)])
     }

@@ -10,7 +10,7 @@ use super::Execution;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
-use crate::event::{Event, WaitingProgram, go_on, report_problem};
+use crate::event::{Event, VersionCopy, WaitingProgram, go_on, report_problem};
 use crate::id::Id;
 
 impl Execution<'_> {
@@ -52,7 +52,7 @@ impl Execution<'_> {
             if !is_below(&row.path, path) {
                 return Ok(());
             }
-            go_on(tell(version_event(&row)))
+            go_on(tell(version_event(tier, &row)?))
         })
     }
 }
@@ -69,7 +69,7 @@ impl Execution<'_> {
 }
 
 /// Returns the event that reports a version.
-pub(super) fn version_event(row: &ObjectRow) -> Event {
+pub(super) fn version_event(tier: &Tier, row: &ObjectRow) -> Result<Event> {
     let state = match row.state {
         ObjectState::Pending => "pending",
         ObjectState::Live => "live",
@@ -77,14 +77,24 @@ pub(super) fn version_event(row: &ObjectRow) -> Event {
         ObjectState::Removed => "removed",
         ObjectState::Source => "source",
     };
-    Event::Version {
+    let copy = |archive: &Id| {
+        let receipt = tier.catalogue().receipt(row.version.location.container, *archive)?;
+        Ok(VersionCopy {
+            archive: archive.to_string(),
+            proof: receipt.proved.map(|(proof, _)| proof.name().to_owned()),
+            proved: receipt.proved.map(|(_, seconds)| seconds),
+            read: receipt.read,
+        })
+    };
+    Ok(Event::Version {
         object: row.version.object.to_string(),
         path: shown(&row.path),
         bytes: row.version.size,
         state: state.to_owned(),
         since: row.since.seconds,
         modified: row.version.modified.seconds,
-    }
+        copies: row.version.copies.iter().map(copy).collect::<Result<_>>()?,
+    })
 }
 
 /// Maximum number of waiting programs that are reported for one block.
@@ -107,7 +117,7 @@ pub(crate) fn waiting_event(tier: &Tier, recall: &Arc<Recall>, user: Option<u32>
         pid: who.pid,
         program: name(who.pid),
     });
-    let ino = recall.file.ino();
+    let (ino, later) = (recall.file.ino(), recall.later());
     let now_ns = tier.surroundings().clock.now_ns();
     Some(Event::Waiting {
         path: path_in_tree(tier, ino),
@@ -118,6 +128,8 @@ pub(crate) fn waiting_event(tier: &Tier, recall: &Arc<Recall>, user: Option<u32>
         by: by.collect(),
         begun: recall.is_begun(),
         away: tier.queue().is_postponed(recall),
+        later: later.as_ref().map(ToString::to_string),
+        expected: later.and_then(|later| later.expected),
         waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
     })
 }

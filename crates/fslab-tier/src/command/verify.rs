@@ -84,13 +84,14 @@ fn figures_of_scan(scanned: &Scanned) -> [(&'static str, u64); 5] {
     ]
 }
 
-fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 5] {
+fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 6] {
     [
         ("copies_verified", scrubbed.copies),
         ("repaired", scrubbed.repaired),
         ("damaged", damaged),
         ("copies_made", scrubbed.made),
         ("archived_again", scrubbed.anew),
+        ("copies_in_cold_storage", scrubbed.cold),
     ]
 }
 

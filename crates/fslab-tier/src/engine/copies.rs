@@ -75,17 +75,13 @@ impl<'a> CopyWriter<'a> {
         Ok(Self { uploads, container: container.1, pace })
     }
 
-    /// Makes every copy durable. Returns the archives from which the copy must be read back.
-    pub(super) fn finish(self) -> Result<Vec<&'a Arc<dyn Archive>>> {
-        let mut unproved = Vec::new();
-        for (archive, upload) in self.uploads {
+    /// Makes every copy durable. The caller must read back the copies with [`Proof::ReadBack`].
+    pub(super) fn finish(self) -> Result<Vec<(&'a Arc<dyn Archive>, Proof)>> {
+        let finish = |(archive, upload): CopyUpload<'a>| {
             let proof = upload.finish();
-            match proof.map_err(Error::archive(archive.label(), self.container))? {
-                Proof::ReadBack => unproved.push(archive),
-                Proof::Checksum => {}
-            }
-        }
-        Ok(unproved)
+            Ok((archive, proof.map_err(Error::archive(archive.label(), self.container))?))
+        };
+        self.uploads.into_iter().map(finish).collect()
     }
 }
 
@@ -128,6 +124,22 @@ const KIND: ContainerKind = ContainerKind::Files;
 /// Number of bytes that are written or read at a time, a multiple of the chunk size.
 const PIECE: usize = 1 << 20;
 
+/// How each copy of a container was proved, by archive.
+pub(super) type Proofs = Vec<(Id, Proof)>;
+
+/// Calls `read` with each archive that did not prove its copy by a checksum. Returns all proofs.
+pub(super) fn read_back(
+    copies: Vec<(&Arc<dyn Archive>, Proof)>,
+    mut read: impl FnMut(&Arc<dyn Archive>) -> Result<()>,
+) -> Result<Proofs> {
+    for (archive, proof) in &copies {
+        if *proof == Proof::ReadBack {
+            read(archive)?;
+        }
+    }
+    Ok(copies.into_iter().map(|(archive, proof)| (archive.id(), proof)).collect())
+}
+
 /// Writes a container from memory to archives, and reads it back from those that do not prove it by
 /// a checksum.
 pub(super) fn put_container(
@@ -135,14 +147,13 @@ pub(super) fn put_container(
     container: Id,
     bytes: &[u8],
     pace: Pace<'_>,
-) -> Result<()> {
+) -> Result<Proofs> {
     let mut copies = CopyWriter::begin(archives, (KIND, container), pace)?;
     for piece in bytes.chunks(PIECE) {
         pace.check()?;
         copies.put(piece)?;
     }
-    let unproved = copies.finish()?;
-    unproved.into_iter().try_for_each(|archive| holds(archive, container, bytes, pace))
+    read_back(copies.finish()?, |archive| holds(archive, container, bytes, pace))
 }
 
 fn holds(archive: &Arc<dyn Archive>, container: Id, bytes: &[u8], pace: Pace<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fslab_vfs::{Deferral, Errno, Ino, Request, Result};
 use parking_lot::Mutex;
 
-use crate::archive::{Archive, TimeoutArchive};
+use crate::archive::{Archive, Later, TimeoutArchive};
 use crate::engine::files::block_cache::Needed;
 use crate::engine::files::{FileState, TieredFile};
 use crate::engine::metrics::Counter;
@@ -18,7 +18,7 @@ use crate::engine::recall::queue::{Class, Position, Queue};
 use crate::engine::recall::reader_cache::ReaderCache;
 use crate::engine::{Settings, Tier};
 use crate::environment::Environment;
-use crate::error::Error;
+use crate::error::{Error, shown};
 use crate::id::Id;
 use crate::lower::is_full;
 use crate::object::reader::ObjectReader;
@@ -89,6 +89,19 @@ impl Recalls {
     }
 }
 
+/// The error of a recall.
+struct Stopped {
+    error: fslab_vfs::Error,
+    /// Why the recall was postponed, if an archive is staging its block.
+    later: Option<Later>,
+}
+
+impl<E: Into<fslab_vfs::Error>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), later: None }
+    }
+}
+
 impl FileState {
     /// Returns the recalls of blocks in a range that have written their block but have not ended
     /// yet.
@@ -151,6 +164,7 @@ impl Tier {
         class: Class,
     ) -> Result<()> {
         self.recall_blocks(file, blocks, 0..0, request, (class, Needed::Stored))
+            .map_err(|stopped| stopped.error)
     }
 
     /// Recalls blocks for a program that reads them. If the lower file system is full, the blocks
@@ -167,6 +181,7 @@ impl Tier {
         request: &Request,
     ) -> Result<()> {
         self.recall_blocks(file, blocks, ahead, request, (Class::Waiting, Needed::Readable))
+            .map_err(|stopped| stopped.error)
     }
 
     fn recall_blocks(
@@ -176,7 +191,7 @@ impl Tier {
         mut ahead: Range<u64>,
         request: &Request,
         (class, needed): (Class, Needed),
-    ) -> Result<()> {
+    ) -> std::result::Result<(), Stopped> {
         // `deferred` is kept until the end of this function, because it keeps this process
         // registered as waiting.
         let deferred = self.offer(request).and_then(Deferral::take::<Deferred>);
@@ -212,10 +227,12 @@ impl Tier {
             self.end_surplus(request.credentials.uid);
             // Without a recall, the engine is shutting down.
             let (first, wanted) = wanted.ok_or(Errno::IO)?;
+            let recall = Arc::clone(&wanted.recall);
             match self.wait(wanted, request, begun_ns) {
                 Err(error)
                     if is_full(error.errno()) && !self.is_lacking(file, first, needed)? => {}
-                waited => waited?,
+                Err(error) => return Err(Stopped { error, later: recall.later() }),
+                Ok(()) => {}
             }
         }
     }
@@ -230,8 +247,8 @@ impl Tier {
     /// unavailable archives.
     ///
     /// # Errors
-    /// `NoCopy` if all archives with a block are unavailable; `Interrupted`; otherwise as
-    /// [`Self::recall`], with the path of the file.
+    /// `NoCopy` if all archives with a block are unavailable; `Staging` if an archive stages a
+    /// block; `Interrupted`; otherwise as [`Self::recall`], with the path of the file.
     pub(crate) fn recall_in_bulk(
         &self,
         file: &Arc<TieredFile>,
@@ -239,12 +256,17 @@ impl Tier {
         blocks: Range<u64>,
         request: &Request,
     ) -> crate::error::Result<()> {
-        let Err(error) = self.recall(file, blocks, request, Class::Bulk) else { return Ok(()) };
+        let kind = (Class::Bulk, Needed::Stored);
+        let recalled = self.recall_blocks(file, blocks, 0..0, request, kind);
+        let Err(Stopped { error, later }) = recalled else { return Ok(()) };
         // Cancels postponed recalls that only this caller was waiting for.
         let version = file.lock().known().map(|known| known.recorded.version.clone());
         self.end_surplus(request.credentials.uid);
         if error.errno() == Errno::INTR {
             return Err(Error::Interrupted);
+        }
+        if let Some(later) = later {
+            return Err(Error::Staging { path: shown(path), later });
         }
         version.map_or(Ok(()), |version| self.is_there(&version))?;
         Err(Error::below(path)(error))

@@ -221,19 +221,25 @@ impl Tier {
     /// Opens the copies of a version in archives that this tree writes to. The head and the table
     /// of each copy are read from the archive itself, not from a cache.
     ///
+    /// A copy in cold storage exists but can't be read. It counts if another copy was read, whose
+    /// sums show whether the file still has the archived bytes.
+    ///
     /// # Errors
     /// If fewer archives return a copy than the tier requires.
     fn whole_copies(&self, version: &Version) -> Result<Vec<ObjectReader>> {
         self.look_for_archives();
-        let (mut whole, mut problem) = (Vec::new(), None);
+        let (mut whole, mut problem, mut cold) = (Vec::new(), None, 0);
         for archive in self.writable_holders(version) {
             archive.forget((ContainerKind::Files, version.location.container));
             match ObjectReader::open_complete(&archive, version) {
                 Ok(reader) => whole.push(reader),
-                Err(error) => problem = Some(error),
+                Err(error) => {
+                    cold += usize::from(error.cold_container().is_some());
+                    problem = Some(error);
+                }
             }
         }
-        if whole.len() >= self.settings.copies {
+        if !whole.is_empty() && whole.len() + cold >= self.settings.copies {
             return Ok(whole);
         }
         self.holders(version).iter().try_for_each(check_writable)?;

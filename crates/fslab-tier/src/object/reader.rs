@@ -218,7 +218,7 @@ impl ObjectReader {
 
     /// Returns the file and the version of an object of a tier, which is known by its location.
     /// Asks all archives, so that the version lists each of them that has a copy with all sources;
-    /// if there is none, each that has a copy.
+    /// if there is none, each that has a copy. Also lists those with its container in cold storage.
     ///
     /// # Errors
     /// The error of an archive, if no archive has the object. It is a lack of the object only if no
@@ -230,10 +230,17 @@ impl ObjectReader {
         let mut known: Option<(Id, Version)> = None;
         // The archives that have the object, but not all of its sources.
         let mut incomplete = Vec::new();
+        // The archives that have the container in cold storage.
+        let mut cold = Vec::new();
         let mut problem = None;
         for archive in archives {
             let reader = match Self::open_any(archive, ContainerKind::Files, location) {
                 Ok(reader) => reader,
+                Err(error) if error.cold_container().is_some() => {
+                    cold.push(archive.id());
+                    problem = Some(error);
+                    continue;
+                }
                 Err(error) if problem.is_none() || !error.is_missing_object() => {
                     problem = Some(error);
                     continue;
@@ -258,7 +265,8 @@ impl ObjectReader {
         let none = || Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
         let (file, version) = known.ok_or_else(|| problem.unwrap_or_else(none))?;
         let has_none = version.copies.is_empty();
-        Ok((file, if has_none { version.with_copies(&incomplete) } else { version }))
+        let version = if has_none { version.with_copies(&incomplete) } else { version };
+        Ok((file, version.with_copies(&cold)))
     }
 
     /// Returns a reader that reads each part from the archive, for callers that combine copies.

@@ -217,6 +217,9 @@ enum Action {
     /// Allow the release of pinned files again
     Unpin(Paths),
     /// Show the archived versions of a file, or of all files of a directory
+    ///
+    /// With -v, also show the copies of each version: how each copy was proved when it was written,
+    /// and when it was last read.
     Versions {
         /// The file or directory, which may have been removed
         path: PathBuf,

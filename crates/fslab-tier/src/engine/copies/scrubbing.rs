@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fslab_vfs::{Request, Timestamp};
 use parking_lot::MutexGuard;
 
-use crate::archive::Archive;
+use crate::archive::{Archive, Proof};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::combined::CombinedCopies;
@@ -29,6 +29,8 @@ use crate::stored::{Location, Version};
 pub struct Scrubbed {
     /// Number of copies that were read.
     pub copies: u64,
+    /// Number of copies in cold storage, which were not read.
+    pub cold: u64,
     /// Number of damaged or missing copies that were repaired.
     pub repaired: u64,
     /// Number of copies that were made because there were fewer than the tier requires.
@@ -117,6 +119,7 @@ impl Tier {
             bundles: HashSet::new(),
             full: HashSet::new(),
             unavailable: HashSet::new(),
+            cold: HashSet::new(),
             made: Vec::new(),
             intact_sources: HashSet::new(),
         };
@@ -161,6 +164,8 @@ struct Scrub<'a> {
     full: HashSet<Id>,
     /// Labels of archives that became unavailable during the scrub.
     unavailable: HashSet<String>,
+    /// Containers in cold storage, each with its archive.
+    cold: HashSet<(Id, Id)>,
     /// Versions with new copies that are not yet in the catalogue.
     made: Vec<Version>,
     /// The intact copies of sources that were verified, each with its archive.
@@ -193,8 +198,8 @@ impl Scrub<'_> {
     /// Verifies and repairs all copies of an object, and makes missing ones. Returns the archives
     /// with newly made copies.
     fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
-        let wanted = self.tier.settings.copies;
-        let (mut whole, mut damaged) = (Vec::new(), Vec::new());
+        let (mut whole, mut damaged, mut cold) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wanted = self.tier.settings.copies;
         let mut holders = self.tier.holders(&row.version);
         holders.sort_by_key(|archive| self.is_drained(archive));
         for archive in holders {
@@ -202,8 +207,15 @@ impl Scrub<'_> {
                 break;
             }
             match self.verify(&archive, row) {
-                Ok(()) => whole.push(archive),
+                Ok(()) => {
+                    self.note_read(row, &archive)?;
+                    whole.push(archive);
+                }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if self.note_cold(&archive, &error) => {
+                    cold.push(archive);
+                    continue;
+                }
                 Err(error) if error.is_unavailable() => {
                     self.note_unavailable(&error);
                     continue;
@@ -211,6 +223,10 @@ impl Scrub<'_> {
                 Err(error) => damaged.push((archive, error)),
             }
             self.found.copies += 1;
+        }
+        // A copy in cold storage can't be read, but it exists. A drain counts only verified copies.
+        if self.drained.is_none() {
+            wanted = wanted.saturating_sub(self.counted(&cold));
         }
         if damaged.is_empty() && !whole.is_empty() {
             self.tier.catalogue.note_damaged(row.version.object, false)?;
@@ -235,6 +251,7 @@ impl Scrub<'_> {
             let writable = from.as_ref().filter(|_| archive.refusal().is_none());
             let repaired = writable.map(|from| self.copy(row, from, &archive));
             if self.tell_repaired(repaired, damage, &row.path)? {
+                self.note_repaired(row, &archive)?;
                 whole.push(archive);
             }
         }
@@ -249,6 +266,18 @@ impl Scrub<'_> {
             self.found.short += u64::from(self.counted(&whole) < wanted);
         }
         Ok(made)
+    }
+
+    /// Counts a copy that could not be read because a container is in cold storage; returns whether
+    /// that is so. A drain needs these copies, so it also reports the archive.
+    fn note_cold(&mut self, archive: &Arc<dyn Archive>, error: &Error) -> bool {
+        let Some(container) = error.cold_container() else { return false };
+        self.found.cold += 1;
+        self.cold.insert((archive.id(), container));
+        if self.drained.is_some() && self.unavailable.insert(archive.label().to_owned()) {
+            self.found.missing.push(format!("{error}; copies in cold storage were not read"));
+        }
+        true
     }
 
     fn archive_anew(&mut self, row: &ObjectRow) -> Result<bool> {
@@ -293,12 +322,15 @@ impl Scrub<'_> {
             let is_there = self.verify(&archive, row);
             let copied = match (is_there, whole.first()) {
                 (Err(Error::Interrupted), _) => return Err(Error::Interrupted),
+                // The copy in cold storage is not replaced.
+                (Err(error), _) if self.note_cold(&archive, &error) => continue,
                 (Err(_), None) => continue,
                 (Err(_), Some(from)) => self.copy(row, from, &archive),
                 (Ok(()), _) => Ok(()),
             };
             match copied {
                 Ok(()) => {
+                    self.note_repaired(row, &archive)?;
                     self.found.made += 1;
                     made.push(archive.id());
                     whole.push(archive);
@@ -328,6 +360,18 @@ impl Scrub<'_> {
         object.sources().iter().try_for_each(|source| self.verify_source(archive, source))
     }
 
+    /// Records that a copy of an object was read and found intact.
+    fn note_read(&self, row: &ObjectRow, archive: &Arc<dyn Archive>) -> Result<()> {
+        let (container, now) = (row.version.location.container, self.tier.now_seconds().into());
+        self.tier.catalogue.note_read(container, archive.id(), now)
+    }
+
+    /// Records that a repaired or new copy of an object was read back.
+    fn note_repaired(&self, row: &ObjectRow, archive: &Arc<dyn Archive>) -> Result<()> {
+        let container = row.version.location.container;
+        self.tier.note_proofs(container, &[(archive.id(), Proof::ReadBack)])
+    }
+
     /// Verifies a copy of a source, once in a scrub.
     fn verify_source(&mut self, archive: &Arc<dyn Archive>, source: &SourceRecord) -> Result<()> {
         let copy = (archive.id(), *source);
@@ -345,8 +389,8 @@ impl Scrub<'_> {
         let row = row.filter(|row| source_of(&row.version) == *source);
         let damage = match self.verify_source(to, source) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => error,
-            Ok(()) => return row.map_or(Ok(()), |row| self.note_source(row, to)),
+            Err(error) if error.cold_container().is_none() => error,
+            Ok(()) | Err(_) => return row.map_or(Ok(()), |row| self.note_source(row, to)),
         };
         let Some(row) = row else { return Err(damage) };
         let others = self.tier.holders(&row.version).into_iter();
@@ -413,7 +457,11 @@ impl Scrub<'_> {
     /// lists are damaged.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
-        let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
+        let container = row.version.location.container;
+        let is_read = |archive: &&Arc<dyn Archive>| {
+            !self.is_drained(archive) && !self.cold.contains(&(archive.id(), container))
+        };
+        let kept = || holders.iter().filter(is_read);
         if kept().all(|archive| has_lists(archive, row.version.location)) {
             return Ok(());
         }

@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 use fslab_vfs::{Attr, Errno, FileKind, Ino, Request};
 
-use crate::archive::{Archive, ContainerKind, Deletion};
+use crate::archive::{Archive, ContainerKind, Deletion, Proof};
 use crate::catalogue::{ObjectRow, ObjectState};
-use crate::engine::copies::{CopyWriter, verify};
+use crate::engine::copies::{CopyWriter, read_back, verify};
 use crate::engine::files::TieredFile;
 use crate::engine::metrics::Counter;
 use crate::engine::outbound::basis::{Basis, Unchanged};
-use crate::engine::recall::movers::Fetched;
+use crate::engine::recall::movers::{Fetched, MayStage};
 use crate::engine::{FileUse, Tier};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::SECTOR_BYTES;
 use crate::object::writer::{BATCH_BLOCKS, BlockEncoder, Heading, ObjectWriter, Referred};
@@ -373,11 +373,25 @@ impl Tier {
         writer.blocks(&mut batch)?;
         let sources = writer.sources().iter().map(|source| Id(source.container)).collect();
         let (length, root) = writer.finish()?;
-        let unproved = copies.finish()?;
+        let written = copies.finish()?;
         let location = Location { length, ..row.version.location };
         let version = Version { location, root, ..row.version.clone() };
-        unproved.into_iter().try_for_each(|archive| verify(archive, &version, pace))?;
+        let proofs = read_back(written, |archive| verify(archive, &version, pace))?;
+        self.note_proofs(container, &proofs)?;
         Ok(ObjectRow { version, sources: Some(sources), ..row.clone() })
+    }
+
+    /// Records how the copies of a container were proved.
+    pub(in crate::engine) fn note_proofs(
+        &self,
+        container: Id,
+        proofs: &[(Id, Proof)],
+    ) -> Result<()> {
+        let now = self.now_seconds().into();
+        let note = |(archive, proof): &(Id, Proof)| {
+            self.catalogue.note_proved(container, *archive, *proof, now)
+        };
+        proofs.iter().try_for_each(note)
     }
 
     pub(in crate::engine) fn heading(&self, row: &ObjectRow) -> Heading {
@@ -453,13 +467,18 @@ impl Tier {
     /// Returns the bytes of an offline block, from an archive that contains the previous version.
     pub(super) fn offline_block(&self, job: &Job, block: u64, length: u64) -> Result<Vec<u8>> {
         let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
-        match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
+        let fetched = self.fetch(job.file(), &before.version, block, MayStage::No);
+        match fetched.map_err(Error::below(&job.path))? {
             Fetched::Block(mut bytes) => {
                 // The file may have been truncated within the block.
                 bytes.resize(length as usize, 0);
                 Ok(bytes)
             }
             Fetched::Unavailable => Err(self.no_copy(&before.version)),
+            Fetched::Cold | Fetched::Later(_) => Err(Error::NotNow {
+                path: shown(&job.path),
+                why: "blocks of it are in cold storage; recall the file first",
+            }),
         }
     }
 

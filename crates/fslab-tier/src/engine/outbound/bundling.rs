@@ -415,7 +415,8 @@ impl Tier {
         }
         self.catalogue.put(&rows)?;
         let put = put_container(archives, container, &bundle, pace);
-        put.inspect_err(|_| self.take_back(&rows, archives))?;
+        let proofs = put.inspect_err(|_| self.take_back(&rows, archives))?;
+        self.note_proofs(container, &proofs)?;
         Ok(rows)
     }
 

@@ -1,6 +1,7 @@
 //! The threads that serve recalls. Each thread takes the next recall from the queue, reads its
 //! block from an archive, verifies it, and writes it to the lower file.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,15 +10,16 @@ use std::time::Duration;
 
 use fslab_vfs::{Errno, Result};
 
-use crate::archive::Archive;
+use crate::archive::{Archive, ContainerKind, Later, Staged};
 use crate::engine::Tier;
 use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::engine::metrics::Counter;
 use crate::engine::recall::Recall;
-use crate::engine::recall::queue::Queue;
+use crate::engine::recall::queue::{Class, Queue};
 use crate::error::Error;
+use crate::id::Id;
 use crate::lower::{OwnFile, is_full};
 use crate::object::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
@@ -30,8 +32,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The result of serving a recall.
 enum Served {
     Done,
-    /// All archives that contain the block are unavailable.
-    Unavailable,
+    /// All archives that contain the block are unavailable, or have it in cold storage.
+    Unavailable {
+        is_cold: bool,
+        later: Option<Later>,
+    },
     /// The block is in memory, because it could not be stored.
     Unstored(fslab_vfs::Error),
 }
@@ -42,6 +47,39 @@ pub(in crate::engine) enum Fetched {
     Block(Vec<u8>),
     /// All archives that contain the block are unavailable.
     Unavailable,
+    /// All readable archives with the block have it in cold storage, and it was not staged.
+    Cold,
+    /// An archive is staging the block.
+    Later(Later),
+}
+
+/// Whether a copy in cold storage may be staged, which may cost money and take hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum MayStage {
+    /// No copy is staged.
+    No,
+    /// A copy is staged if no other copy is in an unavailable archive, which may soon be available
+    /// again.
+    IfAllAreCold,
+    Yes,
+}
+
+/// After so many postponements, about a minute, a recall no longer waits for an unavailable archive
+/// if another one can stage the block.
+const POSTPONED_FIRST: u32 = 6;
+
+impl MayStage {
+    fn of(recall: &Recall) -> Self {
+        let is_staged = recall.is_staged.load(Ordering::SeqCst);
+        let times_postponed = recall.times_postponed.load(Ordering::SeqCst);
+        match recall.class() {
+            // Nobody may ever read the block.
+            Class::Ahead if recall.waiters() == 0 => Self::No,
+            // The archive that stages the block may be unavailable for a moment.
+            _ if is_staged || times_postponed < POSTPONED_FIRST => Self::IfAllAreCold,
+            _ => Self::Yes,
+        }
+    }
 }
 
 impl Tier {
@@ -107,7 +145,11 @@ impl Tier {
         recall.is_begun.store(true, Ordering::SeqCst);
         let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
         let outcome = match served {
-            Ok(Ok(Served::Unavailable)) => return self.postpone(recall),
+            Ok(Ok(Served::Unavailable { is_cold, later })) => {
+                recall.is_staged.fetch_or(later.is_some(), Ordering::SeqCst);
+                *recall.later.lock() = later;
+                return self.postpone(recall, is_cold);
+            }
             Ok(Ok(Served::Done)) => Ok(()),
             // Programs that read the block find it in memory in spite of this error.
             Ok(Ok(Served::Unstored(error))) => {
@@ -153,7 +195,7 @@ impl Tier {
 
     /// Postpones a recall whose archives are all unavailable, if a program waits for it; otherwise
     /// ends it with an error. A postponed recall delays no other recall.
-    fn postpone(&self, recall: &Arc<Recall>) {
+    fn postpone(&self, recall: &Arc<Recall>, is_cold: bool) {
         // While the file's state is locked, no program can begin to wait for the recall.
         let mut state = recall.file.lock();
         let times = recall.times_postponed.fetch_add(1, Ordering::SeqCst);
@@ -162,9 +204,11 @@ impl Tier {
         recall.is_begun.store(false, Ordering::SeqCst);
         if recall.waiters() > 0 && self.recalls.queue.postpone(recall, until_ns) {
             // An archive may have become available just before this recall was postponed. That has
-            // requeued only recalls postponed earlier, so this recall is requeued here.
-            let is_back =
-                |known: &KnownResidency| !self.holders(&known.recorded.version).is_empty();
+            // requeued only recalls postponed earlier, so this recall is requeued here. The archive
+            // of a block in cold storage is available all the time.
+            let is_back = |known: &KnownResidency| {
+                !is_cold && !self.holders(&known.recorded.version).is_empty()
+            };
             if state.known().is_some_and(is_back) {
                 self.recalls.queue.resume_postponed();
             }
@@ -186,7 +230,7 @@ impl Tier {
                 None => return Ok(Served::Done),
             }
         };
-        let fetched = self.fetch(&recall.file, &version, recall.block);
+        let fetched = self.fetch(&recall.file, &version, recall.block, MayStage::of(recall));
         let mut state = recall.file.lock();
         let has_moved = |known: &KnownResidency| known.recorded.version.object != version.object;
         let bytes = match fetched {
@@ -194,7 +238,13 @@ impl Tier {
             // The bundle was repacked during the read. Waiting programs request the block again, at
             // its new location.
             _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
-            Ok(Fetched::Unavailable) => return Ok(Served::Unavailable),
+            Ok(Fetched::Unavailable) => {
+                return Ok(Served::Unavailable { is_cold: false, later: None });
+            }
+            Ok(Fetched::Cold) => return Ok(Served::Unavailable { is_cold: true, later: None }),
+            Ok(Fetched::Later(later)) => {
+                return Ok(Served::Unavailable { is_cold: true, later: Some(later) });
+            }
             Err(error) => return Err(error),
         };
         match self.apply(&mut state, &version, recall.block, &bytes) {
@@ -213,13 +263,16 @@ impl Tier {
     }
 
     /// Returns a block from the first available archive with an intact copy of it, or combined from
-    /// several damaged copies. The result is [`Fetched::Unavailable`] only if an archive with a
-    /// recorded copy is unavailable, and no other archive with a recorded copy failed.
+    /// several damaged copies. If no archive has a readable copy, starts to stage a copy in cold
+    /// storage, as far as `may_stage` permits this. The result is [`Fetched::Unavailable`] only if
+    /// an archive with a recorded copy is unavailable, and no other archive with a recorded copy
+    /// failed.
     pub(in crate::engine) fn fetch(
         &self,
         file: &TieredFile,
         version: &Version,
         block: u64,
+        may_stage: MayStage,
     ) -> Result<Fetched> {
         let holders = self.may_hold(version);
         // Whether an archive is unavailable is determined before the archives are read, because it
@@ -230,7 +283,7 @@ impl Tier {
         if !is_unavailable && let Err(error) = self.is_there(version) {
             tracing::error!("{}: {error}", self.name(file.ino()));
         }
-        let mut has_failed = false;
+        let (mut has_failed, mut cold) = (false, Vec::new());
         for archive in &holders {
             let read = self.reader(archive, version).and_then(|reader| {
                 if let Some(limit) = &self.recalls.limit {
@@ -240,6 +293,9 @@ impl Tier {
             });
             match read {
                 Ok(bytes) => return Ok(Fetched::Block(bytes)),
+                Err(error) if error.cold_container().is_some() => {
+                    cold.extend(error.cold_container().map(|container| (archive, container)));
+                }
                 Err(error) if error.is_unavailable() => is_unavailable |= is_said_to_hold(archive),
                 // Archives without a recorded copy are tried, too, but their failures are expected.
                 Err(_) if is_unavailable && !is_said_to_hold(archive) => {}
@@ -250,26 +306,76 @@ impl Tier {
                 }
             }
         }
-        if is_unavailable && !has_failed {
+        if cold.is_empty() && is_unavailable && !has_failed {
             return Ok(Fetched::Unavailable);
         }
-        if holders.len() < 2 {
-            self.note_damaged(version);
-            return Err(Errno::IO.into());
+        let are_several = holders.len() - cold.len() >= 2;
+        if are_several
+            && (has_failed || cold.is_empty())
+            && let Some(bytes) = self.combined(file, version, block, holders.clone())
+        {
+            return Ok(Fetched::Block(bytes));
         }
-        // The intact parts of several copies may make up the whole block.
+        match may_stage {
+            _ if cold.is_empty() => {
+                self.note_damaged(version);
+                Err(Errno::IO.into())
+            }
+            MayStage::No => Ok(Fetched::Cold),
+            MayStage::IfAllAreCold if is_unavailable => Ok(Fetched::Unavailable),
+            MayStage::IfAllAreCold | MayStage::Yes => {
+                self.stage(&cold, || self.name_of_block(file, block))
+            }
+        }
+    }
+
+    /// Returns a block that is combined from the intact parts of several copies, if they make up
+    /// the whole block.
+    fn combined(
+        &self,
+        file: &TieredFile,
+        version: &Version,
+        block: u64,
+        holders: Vec<Arc<dyn Archive>>,
+    ) -> Option<Vec<u8>> {
         let name = self.name_of_block(file, block);
         match CombinedCopies::block(holders, version, block) {
             Ok(bytes) => {
                 tracing::warn!("{name}: the block was recovered from several damaged copies");
-                Ok(Fetched::Block(bytes))
+                Some(bytes)
             }
             Err(error) => {
                 tracing::error!("{name}: no intact copy could be read: {error}");
-                self.note_damaged(version);
-                Err(Errno::IO.into())
+                None
             }
         }
+    }
+
+    /// Starts to stage one of several containers with the same block, in the first archive that
+    /// accepts this. Fails if all archives refuse it.
+    fn stage(
+        &self,
+        cold: &[(&Arc<dyn Archive>, Id)],
+        name: impl Fn() -> String,
+    ) -> Result<Fetched> {
+        let mut is_unavailable = false;
+        for (archive, container) in cold {
+            match archive.stage((ContainerKind::Files, *container)) {
+                Ok(Staged::Later(later)) => return Ok(Fetched::Later(later)),
+                // It became readable just now, so the next attempt succeeds.
+                Ok(Staged::Ready) => return Ok(Fetched::Unavailable),
+                Err(error) if error.kind() == ErrorKind::NotConnected => is_unavailable = true,
+                Err(error) => {
+                    tracing::error!(
+                        "{}: the archive {} can't restore object {container} from cold storage: \
+                         {error}",
+                        name(),
+                        archive.label()
+                    );
+                }
+            }
+        }
+        if is_unavailable { Ok(Fetched::Unavailable) } else { Err(Errno::IO.into()) }
     }
 
     /// Records that a block of a version can't be read from any archive, so that no later version

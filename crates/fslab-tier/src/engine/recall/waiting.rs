@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fslab_vfs::{Errno, Waker};
 use parking_lot::{Condvar, Mutex};
 
+use crate::archive::Later;
 use crate::engine::files::{FileUse, TieredFile};
 use crate::engine::recall::order::{Class, Place, Position};
 
@@ -32,6 +33,10 @@ pub struct Recall {
     /// How often the recall was postponed because all archives that contain the block were
     /// unavailable.
     pub(super) times_postponed: AtomicU32,
+    /// Why the recall was postponed, if an archive is staging its container.
+    pub(super) later: Mutex<Option<Later>>,
+    /// Whether an archive began to stage the container of the block.
+    pub(super) is_staged: AtomicBool,
     /// Keeps the file in use until the recall ends, so that later users share the state that the
     /// recall changes.
     pub(super) used: Mutex<Option<FileUse>>,
@@ -61,6 +66,8 @@ impl Recall {
             place: Mutex::default(),
             is_begun: AtomicBool::new(false),
             times_postponed: AtomicU32::new(0),
+            later: Mutex::default(),
+            is_staged: AtomicBool::new(false),
             used: Mutex::new(used),
             has_landed: AtomicBool::new(false),
             outcome: Mutex::new(None),
@@ -85,6 +92,11 @@ impl Recall {
     /// Returns the waiting processes.
     pub(crate) fn who_waits(&self) -> Vec<WaitingFor> {
         self.waiters.lock().by_number.values().map(|(who, _)| *who).collect()
+    }
+
+    /// Returns the reason why the recall waits for an archive that stages its container.
+    pub(crate) fn later(&self) -> Option<Later> {
+        self.later.lock().clone()
     }
 
     /// Returns whether a thread is already reading the block.

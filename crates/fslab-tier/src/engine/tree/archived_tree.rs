@@ -17,7 +17,7 @@ use crate::archive::{Archive, ContainerKind};
 use crate::calendar::age;
 use crate::catalogue::ObjectState;
 use crate::engine::Tier;
-use crate::engine::copies::CopyWriter;
+use crate::engine::copies::{CopyWriter, read_back};
 use crate::engine::tree::walk::{Visit, WalkEntry};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
@@ -228,9 +228,9 @@ impl Tier {
             writer.block(bytes)
         })?;
         let written = writer.finish()?;
-        for archive in sink.finish()? {
-            self.verify_tree(archive, container, written, request)?;
-        }
+        read_back(sink.finish()?, |archive| {
+            self.verify_tree(archive, container, written, request)
+        })?;
         Ok(container)
     }
 

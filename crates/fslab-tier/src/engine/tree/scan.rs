@@ -424,10 +424,12 @@ impl Scan<'_> {
         let listed = archive.list(ContainerKind::Files, &mut visit);
         listed.map_err(Error::archive(archive.label(), Id::default()))?;
         problem?;
+        let mut cold = 0_u64;
         for (container, length) in unknown {
             self.tier.check_going(self.request)?;
             let before = self.found.damaged.len();
             match self.note_unneeded(archive, container, length) {
+                Err(error) if error.cold_container().is_some() => cold += 1,
                 Err(error) if error.is_unavailable() => return Err(error),
                 noted => self.found.damaged.extend(noted.err().map(|error| error.to_string())),
             }
@@ -435,6 +437,11 @@ impl Scan<'_> {
                 self.in_part.insert(container);
             }
             heard(&mut self.found)?;
+        }
+        if cold > 0 {
+            let label = archive.label();
+            let what = "objects in cold storage that are not in the catalogue were not read";
+            self.found.missing.push(format!("archive {label}: {cold} {what}"));
         }
         Ok(())
     }

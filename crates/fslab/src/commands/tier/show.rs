@@ -7,7 +7,7 @@ use anyhow::Result;
 use data_encoding::BASE64;
 use fslab_tier::archive::{ArchiveUsage, Proof, Retained};
 use fslab_tier::command::{
-    ArchiveState, Command, Event, FileSummary, Plan, Residence, WaitingProgram,
+    ArchiveState, Command, Event, FileSummary, Plan, Residence, VersionCopy, WaitingProgram,
 };
 use serde::Serialize;
 
@@ -221,6 +221,13 @@ impl Shown {
                 self.progress.print(|| eprintln!("fslab: {line}"));
             }
             _ if self.detail == Detail::Errors => {}
+            Event::Version { copies, .. } if self.detail == Detail::Files => {
+                let copies: Vec<_> = copies.iter().map(copy_line).collect();
+                self.progress.print(|| {
+                    say!("{line}");
+                    copies.iter().for_each(|copy| say!("    {copy}"));
+                });
+            }
             _ => self.progress.print(|| say!("{line}")),
         }
     }
@@ -306,6 +313,46 @@ impl Shown {
 /// Number of zeros that are written at once.
 const ZEROS: u64 = 64 << 10;
 
+/// Formats a time in seconds since 1970.
+fn time(seconds: i64) -> String {
+    let time = jiff::Timestamp::from_second(seconds);
+    time.map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}
+
+/// Formats a copy of a version: how it was proved, and when it was last read.
+fn copy_line(copy: &VersionCopy) -> String {
+    let proof = match (copy.proof.as_deref(), copy.proved) {
+        (Some(proof), Some(proved)) => format!("proved by {proof} at {}", time(proved)),
+        _ => "proof unknown".to_owned(),
+    };
+    let read = copy.read.map_or_else(|| "never".to_owned(), time);
+    format!("copy in {}: {proof}, last read: {read}", copy.archive)
+}
+
+/// Formats a recall that is not finished; `None` for any other event.
+fn waiting_line(event: &Event) -> Option<String> {
+    let Event::Waiting {
+        path, block, class, user, waiters, by, begun, away, later, waited_ms, ..
+    } = event
+    else {
+        return None;
+    };
+    let later = later.as_ref().filter(|_| *away);
+    let state = match (begun, away, later) {
+        (true, ..) => "reading",
+        (false, true, Some(_)) => "staging",
+        (false, true, None) => "unavailable",
+        (false, false, _) => "queued",
+    };
+    let waited = units::duration(waited_ms * 1_000_000);
+    let (by, later) =
+        (waiting_programs(by), later.map(|later| format!(": {later}")).unwrap_or_default());
+    Some(format!(
+        "{class:<8} {state:<11} user {user:<6} {waiters} waiting {waited:>8}  block {block} of \
+         {path}{by}{later}"
+    ))
+}
+
 /// Formats an event as a readable line; `None` if nothing is printed for it.
 fn as_line(event: &Event) -> Option<String> {
     Some(match event {
@@ -320,24 +367,9 @@ fn as_line(event: &Event) -> Option<String> {
         Event::GroupUsage { group, files, bytes, resident_bytes, archived_bytes } => {
             format!("{group:<20} {}", usage(*files, [bytes, resident_bytes, archived_bytes]))
         }
-        Event::Waiting { path, block, class, user, waiters, by, begun, away, waited_ms } => {
-            format!(
-                "{class:<8} {:<11} user {user:<6} {waiters} waiting {:>8}  block {block} of \
-                 {path}{}",
-                match (begun, away) {
-                    (true, _) => "reading",
-                    (false, true) => "unavailable",
-                    (false, false) => "queued",
-                },
-                units::duration(waited_ms * 1_000_000),
-                waiting_programs(by)
-            )
-        }
-        Event::Version { object, path, bytes, state, since, modified } => {
-            let [when, modified] = [since, modified].map(|seconds| {
-                let time = jiff::Timestamp::from_second(*seconds);
-                time.map_or_else(|_| seconds.to_string(), |time| time.to_string())
-            });
+        Event::Waiting { .. } => waiting_line(event)?,
+        Event::Version { object, path, bytes, state, since, modified, .. } => {
+            let [when, modified] = [since, modified].map(|seconds| time(*seconds));
             let bytes = units::bytes(*bytes);
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
