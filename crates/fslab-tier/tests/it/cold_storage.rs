@@ -74,11 +74,24 @@ impl Cold {
                 fs.read(&own_request(), self.ino, opened.handle, 0, &mut buffer)?;
                 Ok::<_, fslab_vfs::Error>(buffer)
             });
+            let _thawed = Thawed(self);
             during();
             reader.join().unwrap()
         });
         fs.release(&own_request(), self.ino, opened.handle).unwrap();
         read.map_err(|error| error.errno())
+    }
+}
+
+/// Ends the wait of a reader if a test fails. Otherwise the test would wait for the reader forever.
+struct Thawed<'a>(&'a Cold);
+
+impl Drop for Thawed<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (0..self.0.bench.archives.len()).for_each(|archive| self.0.set(archive, false));
+            self.0.hands.turn(Duration::from_secs(60));
+        }
     }
 }
 
