@@ -242,6 +242,16 @@ fn recalling_by_command_stages_each_file_and_reports_it() {
     assert!(cold.bench.offline_blocks(cold.ino).is_empty());
 }
 
+/// The command should not fail because a restore ended between the read and the question.
+#[test]
+fn container_that_just_became_readable_is_read_at_once() {
+    let cold = Cold::new(1);
+    cold.bench.archives[0].faults().stages_at_once.store(true, Ordering::SeqCst);
+    let recall = Command::Recall { paths: vec![Vec::new()], range: None, rate: 0 };
+    assert_eq!(told_of(&cold.bench, &recall), Vec::<String>::new());
+    assert!(cold.bench.offline_blocks(cold.ino).is_empty());
+}
+
 /// Returns the problems that a command reports.
 fn told_of(bench: &Bench, command: &Command) -> Vec<String> {
     let told = told(bench, command).into_iter();

@@ -324,7 +324,9 @@ impl Tier {
             MayStage::No => Ok(Fetched::Cold),
             MayStage::IfAllAreCold if is_unavailable => Ok(Fetched::Unavailable),
             MayStage::IfAllAreCold | MayStage::Yes => {
-                self.stage(&cold, || self.name_of_block(file, block))
+                let staged = self.stage(&cold, || self.name_of_block(file, block))?;
+                // Without a result, the block became readable just now.
+                staged.map_or_else(|| self.fetch(file, version, block, MayStage::No), Ok)
             }
         }
     }
@@ -352,18 +354,18 @@ impl Tier {
     }
 
     /// Starts to stage one of several containers with the same block, in the first archive that
-    /// accepts this. Fails if all archives refuse it.
+    /// accepts this. Returns `None` if the container can be read now. Fails if all archives refuse
+    /// to stage it.
     fn stage(
         &self,
         cold: &[(&Arc<dyn Archive>, Id)],
         name: impl Fn() -> String,
-    ) -> Result<Fetched> {
+    ) -> Result<Option<Fetched>> {
         let mut is_unavailable = false;
         for (archive, container) in cold {
             match archive.stage((ContainerKind::Files, *container)) {
-                Ok(Staged::Later(later)) => return Ok(Fetched::Later(later)),
-                // It became readable just now, so the next attempt succeeds.
-                Ok(Staged::Ready) => return Ok(Fetched::Unavailable),
+                Ok(Staged::Later(later)) => return Ok(Some(Fetched::Later(later))),
+                Ok(Staged::Ready) => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::NotConnected => is_unavailable = true,
                 Err(error) => {
                     tracing::error!(
@@ -375,7 +377,7 @@ impl Tier {
                 }
             }
         }
-        if is_unavailable { Ok(Fetched::Unavailable) } else { Err(Errno::IO.into()) }
+        if is_unavailable { Ok(Some(Fetched::Unavailable)) } else { Err(Errno::IO.into()) }
     }
 
     /// Records that a block of a version can't be read from any archive, so that no later version
