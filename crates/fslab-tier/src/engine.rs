@@ -222,6 +222,9 @@ impl Tier {
             .into_iter()
             .map(|archive| recalls.with_time_limit(archive, &settings, &around))
             .collect();
+        for archive in archives.iter().filter(|archive| archive.why_unavailable().is_some()) {
+            recalls.cold_storage.note_absent(archive.id(), around.clock.now_ns());
+        }
         let outbound = outbound::Outbound::new(&settings, &around, first_sequence);
         let releases = release::Releases::new(&lower, &settings);
         let known_archives = RwLock::new(std::mem::take(&mut settings.known_archives));

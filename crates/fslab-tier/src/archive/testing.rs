@@ -43,6 +43,8 @@ pub struct Faults {
     pub staged: Mutex<Vec<Container>>,
     /// Number of reads that wait for the end of a stall or of the latency.
     pub blocked: AtomicU64,
+    /// Reads and stagings fail because the archive is unavailable.
+    pub gone: AtomicBool,
     /// Reads fail with EIO.
     pub reads_fail: AtomicBool,
     /// Writes fail with ENOSPC.
@@ -78,6 +80,11 @@ impl Faults {
         self.resumed.notify_all();
     }
 
+    fn fail_if_gone(&self) -> io::Result<()> {
+        let is_gone = self.gone.load(Ordering::SeqCst);
+        if is_gone { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
+    }
+
     fn meet(&self) -> io::Result<()> {
         let mut stalled = self.stalled.lock();
         self.blocked.fetch_add(1, Ordering::SeqCst);
@@ -88,6 +95,7 @@ impl Faults {
         std::thread::sleep(Duration::from_millis(self.latency_ms.load(Ordering::SeqCst)));
         self.blocked.fetch_sub(1, Ordering::SeqCst);
         self.reads.fetch_add(1, Ordering::SeqCst);
+        self.fail_if_gone()?;
         if self.reads_fail.load(Ordering::SeqCst) {
             return Err(rustix::io::Errno::IO.into());
         }
@@ -197,6 +205,7 @@ impl Archive for MemoryArchive {
     }
 
     fn stage(&self, container: Container) -> io::Result<Staged> {
+        self.faults.fail_if_gone()?;
         self.faults.staged.lock().push(container);
         if self.faults.stages_nothing.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::PermissionDenied.into());

@@ -47,10 +47,13 @@ impl Tier {
     }
 
     pub(crate) fn look_for_archives(&self) {
-        let archives = self.archives.read().clone();
-        if archives.iter().filter(|archive| archive.look()).count() > 0 {
-            self.queue().resume_postponed();
+        let mut archives = self.archives.read().clone();
+        archives.retain(|archive| archive.look());
+        if archives.is_empty() {
+            return;
         }
+        archives.iter().for_each(|archive| self.recalls.cold_storage.note_opened(archive.id()));
+        self.queue().resume_postponed();
     }
 
     /// Returns the available archives, first those with a recorded copy of a version. The others

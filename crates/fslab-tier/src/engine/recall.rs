@@ -10,7 +10,7 @@ use std::time::Duration;
 use fslab_vfs::{Deferral, Errno, Ino, Request, Result};
 use parking_lot::Mutex;
 
-use crate::archive::{Archive, Later, TimeoutArchive};
+use crate::archive::{Archive, TimeoutArchive};
 use crate::engine::files::block_cache::Needed;
 use crate::engine::files::{FileState, TieredFile};
 use crate::engine::metrics::Counter;
@@ -25,6 +25,8 @@ use crate::object::reader::ObjectReader;
 use crate::rate_limit::RateLimit;
 use crate::stored::{BLOCK_BYTES, Location, Version};
 
+mod cold_storage;
+pub(super) mod fetching;
 mod lanes;
 pub(super) mod movers;
 mod order;
@@ -32,6 +34,8 @@ mod pending;
 mod waiter;
 mod waiting;
 
+use cold_storage::ColdStorage;
+use fetching::Staging;
 use waiter::{Deferred, Waiter};
 pub use waiting::Recall;
 pub mod queue;
@@ -50,6 +54,7 @@ pub(super) struct Recalls {
     readers: ReaderCache,
     movers: Mutex<Vec<JoinHandle<()>>>,
     limit: Option<Arc<RateLimit>>,
+    pub(super) cold_storage: ColdStorage,
     /// Whether the tier is at the top of its stack, so that its requests may be deferred.
     defers: AtomicBool,
     /// Whether the last recalled block could not be stored, because the disk or a quota was full.
@@ -64,6 +69,7 @@ impl Recalls {
             readers: ReaderCache::default(),
             movers: Mutex::default(),
             limit: RateLimit::new(settings.recall_rate, &around.clock).map(Arc::new),
+            cold_storage: ColdStorage::default(),
             defers: AtomicBool::new(false),
             stores_nothing: AtomicBool::new(false),
         }
@@ -92,13 +98,13 @@ impl Recalls {
 /// The error of a recall.
 struct Stopped {
     error: fslab_vfs::Error,
-    /// Why the recall was postponed, if an archive is staging its block.
-    later: Option<Later>,
+    /// What was done about the block, if its recall is postponed and it is in cold storage.
+    staging: Option<Staging>,
 }
 
 impl<E: Into<fslab_vfs::Error>> From<E> for Stopped {
     fn from(error: E) -> Self {
-        Self { error: error.into(), later: None }
+        Self { error: error.into(), staging: None }
     }
 }
 
@@ -231,7 +237,11 @@ impl Tier {
             match self.wait(wanted, request, begun_ns) {
                 Err(error)
                     if is_full(error.errno()) && !self.is_lacking(file, first, needed)? => {}
-                Err(error) => return Err(Stopped { error, later: recall.later() }),
+                Err(error) => {
+                    // An error that ended the recall has another reason.
+                    let staging = recall.staging().filter(|_| !recall.has_ended());
+                    return Err(Stopped { error, staging });
+                }
                 Ok(()) => {}
             }
         }
@@ -248,7 +258,7 @@ impl Tier {
     ///
     /// # Errors
     /// `NoCopy` if all archives with a block are unavailable; `Staging` if an archive stages a
-    /// block; `Interrupted`; otherwise as [`Self::recall`], with the path of the file.
+    /// block; `NotNow` if a copy in cold storage is not staged yet; `Interrupted`; otherwise as [`Self::recall`], with the path of the file.
     pub(crate) fn recall_in_bulk(
         &self,
         file: &Arc<TieredFile>,
@@ -258,15 +268,23 @@ impl Tier {
     ) -> crate::error::Result<()> {
         let kind = (Class::Bulk, Needed::Stored);
         let recalled = self.recall_blocks(file, blocks, 0..0, request, kind);
-        let Err(Stopped { error, later }) = recalled else { return Ok(()) };
+        let Err(Stopped { error, staging }) = recalled else { return Ok(()) };
         // Cancels postponed recalls that only this caller was waiting for.
         let version = file.lock().known().map(|known| known.recorded.version.clone());
         self.end_surplus(request.credentials.uid);
         if error.errno() == Errno::INTR {
             return Err(Error::Interrupted);
         }
-        if let Some(later) = later {
-            return Err(Error::Staging { path: shown(path), later });
+        match staging {
+            Some(Staging::Begun(later)) => {
+                return Err(Error::Staging { path: shown(path), later });
+            }
+            Some(Staging::NotYet) => {
+                let why = "a copy is in cold storage, and an archive with another copy is \
+                           unavailable for now; recall the file again in a minute";
+                return Err(Error::NotNow { path: shown(path), why });
+            }
+            None => {}
         }
         version.map_or(Ok(()), |version| self.is_there(&version))?;
         Err(Error::below(path)(error))

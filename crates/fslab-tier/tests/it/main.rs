@@ -7,6 +7,7 @@ mod attributes;
 mod bundles;
 mod call_timeouts;
 mod closed_root;
+mod cold_or_unavailable;
 mod cold_storage;
 mod combined_copies;
 mod compact_residencies;

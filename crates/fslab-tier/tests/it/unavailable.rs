@@ -19,17 +19,17 @@ use crate::call_timeouts::Resumes;
 use crate::support::{Bench, Hands, MIB, TIER, copied, noise, open_over, until};
 
 /// A tier whose first archive is unavailable at the beginning, while the second one is available.
-struct Late {
-    bench: Bench,
-    hands: Arc<Hands>,
-    place: Arc<Place>,
-    tier: Arc<Tier>,
+pub struct Late {
+    pub bench: Bench,
+    pub hands: Arc<Hands>,
+    pub place: Arc<Place>,
+    pub tier: Arc<Tier>,
     fs: Arc<TierFs>,
 }
 
 impl Late {
     /// Makes the tier. `fill` is called while both archives are available.
-    fn new(settings: Settings, fill: impl FnOnce(&Bench)) -> Self {
+    pub fn new(settings: Settings, fill: impl FnOnce(&Bench)) -> Self {
         let hands = Arc::new(Hands::default());
         let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, hands.clone());
         fill(&bench);
@@ -58,7 +58,7 @@ impl Late {
         Client::new(&*self.fs)
     }
 
-    fn comes(&self) {
+    pub fn comes(&self) {
         self.place.is_there.store(true, Ordering::SeqCst);
         self.hands.turn(LOOK_EVERY);
         // If the engine tried to open the archive just before, its next attempt is due later.
@@ -84,8 +84,8 @@ impl Late {
 
 /// The location of an archive, which can be made unavailable.
 #[derive(Default)]
-struct Place {
-    is_there: AtomicBool,
+pub struct Place {
+    pub is_there: AtomicBool,
     /// The number of attempts to open the archive.
     looks: AtomicU64,
     /// Attempts hang until this is false.
@@ -106,7 +106,7 @@ fn opener(archive: &Arc<MemoryArchive>, place: &Arc<Place>) -> Opener {
     })
 }
 
-fn usual() -> Settings {
+pub fn usual() -> Settings {
     Settings { ahead: 0, ..Settings::of(TIER) }
 }
 
@@ -219,7 +219,7 @@ impl Drop for Signals<'_> {
 
 /// Reads a file, and calls a function while the read waits. The function can interrupt the read by
 /// storing 1.
-fn while_it_waits(
+pub fn while_it_waits(
     late: &Late,
     ino: Ino,
     during: impl FnOnce(&AtomicU64),
@@ -247,13 +247,13 @@ fn while_it_waits(
 }
 
 /// Returns whether a recall is reported as waiting for an unavailable archive.
-fn waits(late: &Late) -> bool {
+pub fn waits(late: &Late) -> bool {
     told(late, &Command::Queue)
         .iter()
         .any(|event| matches!(event, Event::Waiting { away: true, begun: false, waiters: 1, .. }))
 }
 
-fn told(late: &Late, command: &Command) -> Vec<Event> {
+pub fn told(late: &Late, command: &Command) -> Vec<Event> {
     let mut told = Vec::new();
     let tell = &mut |event| {
         told.push(event);
@@ -491,7 +491,7 @@ impl Going {
         fs::create_dir(first).unwrap();
     }
 
-    fn comes(&self) {
+    pub fn comes(&self) {
         let first = self.scratch.path().join("first");
         fs::remove_dir(&first).unwrap();
         fs::rename(self.scratch.path().join("aside"), first).unwrap();

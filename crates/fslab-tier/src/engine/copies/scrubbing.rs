@@ -250,6 +250,10 @@ impl Scrub<'_> {
             }
             let writable = from.as_ref().filter(|_| archive.refusal().is_none());
             let repaired = writable.map(|from| self.copy(row, from, &archive));
+            // A source in cold storage prevents the repair.
+            let repaired = repaired.filter(|repaired| {
+                !repaired.as_ref().is_err_and(|error| self.note_cold(&archive, error))
+            });
             if self.tell_repaired(repaired, damage, &row.path)? {
                 self.note_repaired(row, &archive)?;
                 whole.push(archive);
@@ -335,6 +339,7 @@ impl Scrub<'_> {
                     made.push(archive.id());
                     whole.push(archive);
                 }
+                Err(error) if self.note_cold(&archive, &error) => {}
                 Err(error) => {
                     self.full.extend(is_full(&error).then(|| archive.id()));
                     self.tell(Err(error), &row.path)?;
@@ -389,8 +394,14 @@ impl Scrub<'_> {
         let row = row.filter(|row| source_of(&row.version) == *source);
         let damage = match self.verify_source(to, source) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) if error.cold_container().is_none() => error,
-            Ok(()) | Err(_) => return row.map_or(Ok(()), |row| self.note_source(row, to)),
+            Ok(()) => return row.map_or(Ok(()), |row| self.note_source(row, to)),
+            // A copy in cold storage is not read. If the source is the recorded object, it counts
+            // as intact, but not in a drain, which counts only verified copies.
+            Err(error) if error.cold_container().is_some() => {
+                let row = row.filter(|_| self.drained.is_none()).ok_or(error)?;
+                return self.note_source(row, to);
+            }
+            Err(error) => error,
         };
         let Some(row) = row else { return Err(damage) };
         let others = self.tier.holders(&row.version).into_iter();

@@ -20,7 +20,7 @@ use crate::engine::copies::{CopyWriter, read_back, verify};
 use crate::engine::files::TieredFile;
 use crate::engine::metrics::Counter;
 use crate::engine::outbound::basis::{Basis, Unchanged};
-use crate::engine::recall::movers::{Fetched, MayStage};
+use crate::engine::recall::fetching::{Fetched, MayStage};
 use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
@@ -475,7 +475,7 @@ impl Tier {
                 Ok(bytes)
             }
             Fetched::Unavailable => Err(self.no_copy(&before.version)),
-            Fetched::Cold | Fetched::Later(_) => Err(Error::NotNow {
+            Fetched::Cold(_) => Err(Error::NotNow {
                 path: shown(&job.path),
                 why: "blocks of it are in cold storage; recall the file first",
             }),

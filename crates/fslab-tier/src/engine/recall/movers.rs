@@ -1,7 +1,6 @@
 //! The threads that serve recalls. Each thread takes the next recall from the queue, reads its
 //! block from an archive, verifies it, and writes it to the lower file.
 
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,16 +9,14 @@ use std::time::Duration;
 
 use fslab_vfs::{Errno, Result};
 
-use crate::archive::{Archive, ContainerKind, Later, Staged};
 use crate::engine::Tier;
-use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::files::residency_xattr::Durable;
-use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::files::{FileState, KnownResidency};
 use crate::engine::metrics::Counter;
 use crate::engine::recall::Recall;
-use crate::engine::recall::queue::{Class, Queue};
+use crate::engine::recall::fetching::{Fetched, MayStage, Staging};
+use crate::engine::recall::queue::Queue;
 use crate::error::Error;
-use crate::id::Id;
 use crate::lower::{OwnFile, is_full};
 use crate::object::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
@@ -32,54 +29,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The result of serving a recall.
 enum Served {
     Done,
-    /// All archives that contain the block are unavailable, or have it in cold storage.
-    Unavailable {
-        is_cold: bool,
-        later: Option<Later>,
-    },
-    /// The block is in memory, because it could not be stored.
-    Unstored(fslab_vfs::Error),
-}
-
-/// The result of fetching a block.
-pub(in crate::engine) enum Fetched {
-    /// The bytes of the block.
-    Block(Vec<u8>),
     /// All archives that contain the block are unavailable.
     Unavailable,
-    /// All readable archives with the block have it in cold storage, and it was not staged.
-    Cold,
-    /// An archive is staging the block.
-    Later(Later),
-}
-
-/// Whether a copy in cold storage may be staged, which may cost money and take hours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum MayStage {
-    /// No copy is staged.
-    No,
-    /// A copy is staged if no other copy is in an unavailable archive, which may soon be available
-    /// again.
-    IfAllAreCold,
-    Yes,
-}
-
-/// After so many postponements, about a minute, a recall no longer waits for an unavailable archive
-/// if another one can stage the block.
-const POSTPONED_FIRST: u32 = 6;
-
-impl MayStage {
-    fn of(recall: &Recall) -> Self {
-        let is_staged = recall.is_staged.load(Ordering::SeqCst);
-        let times_postponed = recall.times_postponed.load(Ordering::SeqCst);
-        match recall.class() {
-            // Nobody may ever read the block.
-            Class::Ahead if recall.waiters() == 0 => Self::No,
-            // The archive that stages the block may be unavailable for a moment.
-            _ if is_staged || times_postponed < POSTPONED_FIRST => Self::IfAllAreCold,
-            _ => Self::Yes,
-        }
-    }
+    /// All readable archives that contain the block have it in cold storage.
+    Cold(Staging),
+    /// The block is in memory, because it could not be stored.
+    Unstored(fslab_vfs::Error),
 }
 
 impl Tier {
@@ -145,10 +100,10 @@ impl Tier {
         recall.is_begun.store(true, Ordering::SeqCst);
         let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
         let outcome = match served {
-            Ok(Ok(Served::Unavailable { is_cold, later })) => {
-                recall.is_staged.fetch_or(later.is_some(), Ordering::SeqCst);
-                *recall.later.lock() = later;
-                return self.postpone(recall, is_cold);
+            Ok(Ok(Served::Unavailable)) => return self.postpone(recall, false),
+            Ok(Ok(Served::Cold(staging))) => {
+                recall.note_staging(staging);
+                return self.postpone(recall, true);
             }
             Ok(Ok(Served::Done)) => Ok(()),
             // Programs that read the block find it in memory in spite of this error.
@@ -193,8 +148,9 @@ impl Tier {
         recall.end(outcome.map_err(|error| error.errno()));
     }
 
-    /// Postpones a recall whose archives are all unavailable, if a program waits for it; otherwise
-    /// ends it with an error. A postponed recall delays no other recall.
+    /// Postpones a recall whose archives are all unavailable, or have the block in cold storage, if
+    /// a program waits for it; otherwise ends it with an error. A postponed recall delays no other
+    /// recall.
     fn postpone(&self, recall: &Arc<Recall>, is_cold: bool) {
         // While the file's state is locked, no program can begin to wait for the recall.
         let mut state = recall.file.lock();
@@ -204,8 +160,8 @@ impl Tier {
         recall.is_begun.store(false, Ordering::SeqCst);
         if recall.waiters() > 0 && self.recalls.queue.postpone(recall, until_ns) {
             // An archive may have become available just before this recall was postponed. That has
-            // requeued only recalls postponed earlier, so this recall is requeued here. The archive
-            // of a block in cold storage is available all the time.
+            // requeued only recalls postponed earlier, so this recall is requeued here. A block in
+            // cold storage takes longer, and one of its archives may be available all the time.
             let is_back = |known: &KnownResidency| {
                 !is_cold && !self.holders(&known.recorded.version).is_empty()
             };
@@ -238,13 +194,8 @@ impl Tier {
             // The bundle was repacked during the read. Waiting programs request the block again, at
             // its new location.
             _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
-            Ok(Fetched::Unavailable) => {
-                return Ok(Served::Unavailable { is_cold: false, later: None });
-            }
-            Ok(Fetched::Cold) => return Ok(Served::Unavailable { is_cold: true, later: None }),
-            Ok(Fetched::Later(later)) => {
-                return Ok(Served::Unavailable { is_cold: true, later: Some(later) });
-            }
+            Ok(Fetched::Unavailable) => return Ok(Served::Unavailable),
+            Ok(Fetched::Cold(staging)) => return Ok(Served::Cold(staging)),
             Err(error) => return Err(error),
         };
         match self.apply(&mut state, &version, recall.block, &bytes) {
@@ -260,137 +211,6 @@ impl Tier {
                 Ok(Served::Done)
             }
         }
-    }
-
-    /// Returns a block from the first available archive with an intact copy of it, or combined from
-    /// several damaged copies. If no archive has a readable copy, starts to stage a copy in cold
-    /// storage, as far as `may_stage` permits this. The result is [`Fetched::Unavailable`] only if
-    /// an archive with a recorded copy is unavailable, and no other archive with a recorded copy
-    /// failed.
-    pub(in crate::engine) fn fetch(
-        &self,
-        file: &TieredFile,
-        version: &Version,
-        block: u64,
-        may_stage: MayStage,
-    ) -> Result<Fetched> {
-        let holders = self.may_hold(version);
-        // Whether an archive is unavailable is determined before the archives are read, because it
-        // may become available during the reads.
-        let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
-        let mut is_unavailable = self.holders_anywhere(version).len()
-            > holders.iter().filter(|archive| is_said_to_hold(archive)).count();
-        if !is_unavailable && let Err(error) = self.is_there(version) {
-            tracing::error!("{}: {error}", self.name(file.ino()));
-        }
-        let (mut has_failed, mut cold) = (false, Vec::new());
-        for archive in &holders {
-            let read = self.reader(archive, version).and_then(|reader| {
-                if let Some(limit) = &self.recalls.limit {
-                    limit.charge(reader.stored_bytes(block)?);
-                }
-                reader.block(block)
-            });
-            match read {
-                Ok(bytes) => return Ok(Fetched::Block(bytes)),
-                Err(error) if error.cold_container().is_some() => {
-                    cold.extend(error.cold_container().map(|container| (archive, container)));
-                }
-                Err(error) if error.is_unavailable() => is_unavailable |= is_said_to_hold(archive),
-                // Archives without a recorded copy are tried, too, but their failures are expected.
-                Err(_) if is_unavailable && !is_said_to_hold(archive) => {}
-                Err(error) => {
-                    has_failed |= is_said_to_hold(archive);
-                    self.recalls.readers.remove(&(archive.id(), version.object));
-                    tracing::error!("{}: {error}", self.name_of_block(file, block));
-                }
-            }
-        }
-        if cold.is_empty() && is_unavailable && !has_failed {
-            return Ok(Fetched::Unavailable);
-        }
-        let are_several = holders.len() - cold.len() >= 2;
-        if are_several
-            && (has_failed || cold.is_empty())
-            && let Some(bytes) = self.combined(file, version, block, holders.clone())
-        {
-            return Ok(Fetched::Block(bytes));
-        }
-        match may_stage {
-            _ if cold.is_empty() => {
-                self.note_damaged(version);
-                Err(Errno::IO.into())
-            }
-            MayStage::No => Ok(Fetched::Cold),
-            MayStage::IfAllAreCold if is_unavailable => Ok(Fetched::Unavailable),
-            MayStage::IfAllAreCold | MayStage::Yes => {
-                let staged = self.stage(&cold, || self.name_of_block(file, block))?;
-                // Without a result, the block became readable just now.
-                staged.map_or_else(|| self.fetch(file, version, block, MayStage::No), Ok)
-            }
-        }
-    }
-
-    /// Returns a block that is combined from the intact parts of several copies, if they make up
-    /// the whole block.
-    fn combined(
-        &self,
-        file: &TieredFile,
-        version: &Version,
-        block: u64,
-        holders: Vec<Arc<dyn Archive>>,
-    ) -> Option<Vec<u8>> {
-        let name = self.name_of_block(file, block);
-        match CombinedCopies::block(holders, version, block) {
-            Ok(bytes) => {
-                tracing::warn!("{name}: the block was recovered from several damaged copies");
-                Some(bytes)
-            }
-            Err(error) => {
-                tracing::error!("{name}: no intact copy could be read: {error}");
-                None
-            }
-        }
-    }
-
-    /// Starts to stage one of several containers with the same block, in the first archive that
-    /// accepts this. Returns `None` if the container can be read now. Fails if all archives refuse
-    /// to stage it.
-    fn stage(
-        &self,
-        cold: &[(&Arc<dyn Archive>, Id)],
-        name: impl Fn() -> String,
-    ) -> Result<Option<Fetched>> {
-        let mut is_unavailable = false;
-        for (archive, container) in cold {
-            match archive.stage((ContainerKind::Files, *container)) {
-                Ok(Staged::Later(later)) => return Ok(Some(Fetched::Later(later))),
-                Ok(Staged::Ready) => return Ok(None),
-                Err(error) if error.kind() == ErrorKind::NotConnected => is_unavailable = true,
-                Err(error) => {
-                    tracing::error!(
-                        "{}: the archive {} can't restore object {container} from cold storage: \
-                         {error}",
-                        name(),
-                        archive.label()
-                    );
-                }
-            }
-        }
-        if is_unavailable { Ok(Some(Fetched::Unavailable)) } else { Err(Errno::IO.into()) }
-    }
-
-    /// Records that a block of a version can't be read from any archive, so that no later version
-    /// refers to it.
-    fn note_damaged(&self, version: &Version) {
-        if let Err(error) = self.catalogue.note_damaged(version.object, true) {
-            tracing::error!(%error, "can't record that an archived version is damaged");
-        }
-    }
-
-    fn name_of_block(&self, file: &TieredFile, block: u64) -> String {
-        let (name, offset) = (self.name(file.ino()), block * BLOCK_BYTES);
-        format!("{name}, block {block} at offset {offset}")
     }
 
     /// Writes a block to the lower file, if it is still offline there.

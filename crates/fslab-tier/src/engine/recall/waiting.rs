@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::archive::Later;
 use crate::engine::files::{FileUse, TieredFile};
+use crate::engine::recall::fetching::Staging;
 use crate::engine::recall::order::{Class, Place, Position};
 
 /// The recall of one requested block.
@@ -30,13 +31,11 @@ pub struct Recall {
     pub(super) place: Mutex<Option<Place>>,
     /// Whether the block is being read.
     pub(super) is_begun: AtomicBool,
-    /// How often the recall was postponed because all archives that contain the block were
-    /// unavailable.
+    /// How often the recall was postponed because each archive that contains the block was
+    /// unavailable or had it in cold storage.
     pub(super) times_postponed: AtomicU32,
-    /// Why the recall was postponed, if an archive is staging its container.
-    pub(super) later: Mutex<Option<Later>>,
-    /// Whether an archive began to stage the container of the block.
-    pub(super) is_staged: AtomicBool,
+    /// What was last done about the block, if it is in cold storage.
+    pub(super) staging: Mutex<Option<Staging>>,
     /// Keeps the file in use until the recall ends, so that later users share the state that the
     /// recall changes.
     pub(super) used: Mutex<Option<FileUse>>,
@@ -66,8 +65,7 @@ impl Recall {
             place: Mutex::default(),
             is_begun: AtomicBool::new(false),
             times_postponed: AtomicU32::new(0),
-            later: Mutex::default(),
-            is_staged: AtomicBool::new(false),
+            staging: Mutex::default(),
             used: Mutex::new(used),
             has_landed: AtomicBool::new(false),
             outcome: Mutex::new(None),
@@ -94,9 +92,26 @@ impl Recall {
         self.waiters.lock().by_number.values().map(|(who, _)| *who).collect()
     }
 
-    /// Returns the reason why the recall waits for an archive that stages its container.
+    /// Returns the reason why the recall waits, if an archive is staging its block.
     pub(crate) fn later(&self) -> Option<Later> {
-        self.later.lock().clone()
+        match self.staging()? {
+            Staging::Begun(later) => Some(later),
+            Staging::NotYet => None,
+        }
+    }
+
+    /// Returns what was last done about the block, if it is in cold storage.
+    pub(super) fn staging(&self) -> Option<Staging> {
+        self.staging.lock().clone()
+    }
+
+    /// Records what was done about a block in cold storage. An archive that began to stage it, and
+    /// is unavailable now, probably continues.
+    pub(super) fn note_staging(&self, staging: Staging) {
+        let mut known = self.staging.lock();
+        if known.is_none() || matches!(staging, Staging::Begun(_)) {
+            *known = Some(staging);
+        }
     }
 
     /// Returns whether a thread is already reading the block.
@@ -126,6 +141,10 @@ impl Recall {
     /// Ends the recall's use of the file.
     pub(super) fn leave(&self) {
         drop(self.used.lock().take());
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.outcome.lock().is_some()
     }
 
     /// Waits until the recall has ended.
