@@ -246,7 +246,7 @@ impl Execution<'_> {
         let limit = |rate| RateLimit::new(rate, &tier.surroundings().clock);
         match command {
             Command::Archive { paths, rate, bundled } => {
-                self.archive(paths, limit(*rate).as_ref(), *bundled)
+                self.archive(paths, limit(*rate), *bundled)
             }
             Command::Release { paths, keep_bytes } => self.release(paths, *keep_bytes),
             Command::Recall { paths, range, rate } => {

@@ -62,8 +62,9 @@ pub use expiry::Expired;
 pub(crate) use files::read_ahead::ReadAhead;
 pub use files::{FileUse, KnownResidency, TieredFile};
 pub(crate) use metrics::Counter;
+pub use outbound::archiver::{Archiver, OutcomeSink};
 pub use outbound::archiving::Archived;
-pub use outbound::bundling::{Archiver, BUNDLED_BYTES_MAX, OutcomeSink};
+pub use outbound::bundling::BUNDLED_BYTES_MAX;
 pub use pin::PIN_NAME;
 pub(crate) use plan::{ArchivingPlan, CopiesPlan};
 pub use recall::Recall;
@@ -104,6 +105,9 @@ pub struct Settings {
     /// Minimum number of files in a bundle for which the whole lower tree is synced. The files of a
     /// smaller bundle are synced one by one.
     pub synced_together: usize,
+    /// Maximum number of bundles and separate files that a command or a run of the policy uploads at
+    /// the same time.
+    pub uploads: usize,
     /// Number of threads that recall blocks. The engine starts at least one for each attached
     /// archive; 0 disables recalls.
     pub movers: usize,
@@ -148,6 +152,7 @@ impl Settings {
             deny: DenyList::default(),
             order: Arc::new(Fifo),
             synced_together: 16,
+            uploads: 8,
             movers: 4,
             call_limit: Duration::from_secs(60),
             ahead: 4,

@@ -65,6 +65,13 @@ const TIER: LayerSpec = LayerSpec {
             value: ValueKind::Choice(&["EAGAIN", "EIO"]),
         },
         OptionSpec {
+            name: "uploads",
+            help: "maximum number of bundles and large files that a command or the policy uploads \
+                   at the same time",
+            default: "8",
+            value: ValueKind::Count { least: 1, most: 64 },
+        },
+        OptionSpec {
             name: "movers",
             help: "maximum number of blocks that are recalled at the same time",
             default: "4",
@@ -156,6 +163,7 @@ fn open(
         patience: (!wait.is_zero()).then_some(wait),
         late: if options.choice("late") == "EIO" { Errno::IO } else { Errno::AGAIN },
         deny: home.deny(Arc::new(Running))?,
+        uploads: usize::try_from(options.number("uploads")).unwrap_or(1),
         movers: usize::try_from(options.number("movers")).unwrap_or(1),
         ahead: options.number("ahead"),
         order: match options.choice("order") {

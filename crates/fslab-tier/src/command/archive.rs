@@ -11,7 +11,7 @@ impl Execution<'_> {
     pub(super) fn archive(
         &mut self,
         paths: &[Vec<u8>],
-        limit: Option<&RateLimit>,
+        limit: Option<RateLimit>,
         bundled: Option<u64>,
     ) -> Result<()> {
         self.tier.check_copy_targets()?;

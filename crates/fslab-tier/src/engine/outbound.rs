@@ -9,6 +9,7 @@ use crate::environment::Environment;
 use crate::id::Id;
 use crate::rate_limit::RateLimit;
 
+pub(super) mod archiver;
 pub(super) mod archiving;
 mod basis;
 pub(super) mod bundling;
@@ -16,6 +17,7 @@ pub(super) mod failover;
 mod marking;
 pub(super) mod repacking;
 pub(super) mod sequences;
+mod uploads;
 
 /// State of archiving that all files share.
 pub(super) struct Outbound {

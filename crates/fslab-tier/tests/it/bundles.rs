@@ -126,7 +126,9 @@ fn hard_linked_file_is_bundled_once_and_a_large_file_never() {
             told.push(path.clone());
         }
     });
-    assert_eq!(told, ["large", "empty", "file0"]);
+    // The bundle and the large file are archived at the same time.
+    told.sort();
+    assert_eq!(told, ["empty", "file0", "large"]);
     assert_eq!(bench.archives[0].containers(), 2);
     do_all(&bench.tier, &mut |event| panic!("{event:?}"));
 }

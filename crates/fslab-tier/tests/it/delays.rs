@@ -50,7 +50,9 @@ fn note(
 fn gathered_files_are_bundled_after_a_minute() {
     let hands = Arc::new(Hands::default());
     let lower = Arc::new(MemFs::default());
-    let bench = Bench::by_clock(lower, Settings::of(TIER), 1, hands.clone());
+    // With one upload at a time, bundles are archived at once.
+    let settings = Settings { uploads: 1, ..Settings::of(TIER) };
+    let bench = Bench::by_clock(lower, settings, 1, hands.clone());
     for (number, name) in ["one", "three", "two"].into_iter().enumerate() {
         bench.client().file(Ino::ROOT, name, &contents(number as u64)).unwrap();
     }
@@ -78,7 +80,7 @@ fn policy_bundles_gathered_files_while_it_still_walks() {
     let lower = Arc::new(Meddled::default());
     // The clock advances more than a minute at each reading.
     let clock = Arc::new(SteppingClock::new(61_000_000_000));
-    let settings = Settings { call_limit: Duration::MAX, ..Settings::of(TIER) };
+    let settings = Settings { call_limit: Duration::MAX, uploads: 1, ..Settings::of(TIER) };
     let bench = Bench::by_clock(lower.clone(), settings, 1, clock);
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "goes", &contents(1)).unwrap();
