@@ -68,8 +68,9 @@ pub use outbound::bundling::BUNDLED_BYTES_MAX;
 pub use pin::PIN_NAME;
 pub(crate) use plan::{ArchivingPlan, CopiesPlan};
 pub use recall::Recall;
+pub(crate) use recall::prefetching::{BundledObjects, RECALLED_TOGETHER};
+pub(crate) use release::ReleaseBatch;
 pub use release::Released;
-pub(crate) use release::{RELEASED_BYTES, RELEASED_TOGETHER, release_several};
 pub use tree::archived_tree::ArchivedTree;
 pub use tree::scan::Scanned;
 pub use tree::walk::{Visit, WalkEntry};
@@ -153,7 +154,7 @@ impl Settings {
             order: Arc::new(Fifo),
             synced_together: 16,
             uploads: 8,
-            movers: 4,
+            movers: 16,
             call_limit: Duration::from_secs(60),
             ahead: 4,
             archive_rate: 0,

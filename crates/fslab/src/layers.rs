@@ -74,7 +74,7 @@ const TIER: LayerSpec = LayerSpec {
         OptionSpec {
             name: "movers",
             help: "maximum number of blocks that are recalled at the same time",
-            default: "4",
+            default: "16",
             value: ValueKind::Count { least: 1, most: 64 },
         },
         OptionSpec {

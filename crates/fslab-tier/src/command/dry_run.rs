@@ -6,7 +6,7 @@ use super::inspect::version_event;
 use super::recall::blocks_asked;
 use super::{Command, Execution};
 use crate::catalogue::ObjectState;
-use crate::engine::{ArchivingPlan, CopiesPlan};
+use crate::engine::{ArchivingPlan, CopiesPlan, RECALLED_TOGETHER};
 use crate::error::{Error, Result};
 use crate::event::{Bound, Event, Plan, go_on, report_done, report_problems, total};
 
@@ -18,7 +18,7 @@ impl Execution<'_> {
     pub(super) fn dry_run(&mut self, command: &Command) -> Result<()> {
         match command {
             Command::Archive { paths, bundled, .. } => self.would_archive(paths, *bundled),
-            Command::Recall { paths, range, .. } => self.would_recall(paths, *range),
+            Command::Recall { paths, range, rate } => self.would_recall(paths, *range, *rate > 0),
             Command::Release { paths, keep_bytes } => self.would_release(paths, *keep_bytes),
             Command::Scrub { .. } => self.would_scrub(),
             Command::Drain { archive, .. } => self.would_drain(archive),
@@ -43,9 +43,15 @@ impl Execution<'_> {
         self.tell_plan(plan.finish()?)
     }
 
-    fn would_recall(&mut self, paths: &[Vec<u8>], range: Option<(u64, u64)>) -> Result<()> {
+    fn would_recall(
+        &mut self,
+        paths: &[Vec<u8>],
+        range: Option<(u64, u64)>,
+        has_limit: bool,
+    ) -> Result<()> {
         let (tier, blocks) = (self.tier, blocks_asked(range));
         let mut planner = tier.planner("recall", Bound::AtMost)?;
+        let mut found = Vec::new();
         self.each_file(paths, &mut |place, tell| {
             let Some((version, offline, bytes)) = tier.offline_part(place, &blocks)? else {
                 return Ok(());
@@ -53,9 +59,13 @@ impl Execution<'_> {
             if !planner.is_new(&place.found.attr) {
                 return Ok(());
             }
-            planner.recall(&version, &offline, bytes)?;
+            found.push((version, offline, bytes));
+            if found.len() >= RECALLED_TOGETHER {
+                planner.recall(&std::mem::take(&mut found), has_limit)?;
+            }
             report_done(tell, "would recall", place.path, bytes)
         })?;
+        planner.recall(&found, has_limit)?;
         self.tell_plan(planner.finish()?)
     }
 

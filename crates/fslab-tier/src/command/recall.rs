@@ -10,13 +10,13 @@ use std::sync::Arc;
 use fslab_vfs::{FileSystem, Ino, Request};
 
 use super::Execution;
-use crate::engine::{FileUse, Tier, WalkEntry};
+use crate::engine::{FileUse, RECALLED_TOGETHER, Tier, WalkEntry};
 use crate::error::{Error, Result, shown};
 use crate::event::{EventSink, report_done, report_problem};
 use crate::lower::{Found, own_request};
 use crate::rate_limit::RateLimit;
-use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
+use crate::stored::{BLOCK_BYTES, Version};
 
 /// Maximum number of blocks that are requested at once; the blocks of the last file may exceed this
 /// limit. The limit is low, because requested blocks may still be recalled after the command was
@@ -33,11 +33,18 @@ impl Execution<'_> {
     ) -> Result<()> {
         let (tier, request, blocks) = (self.tier, self.request, blocks_asked(range));
         let mut round = Round { tier, blocks, request, asked: VecDeque::new(), waiting: 0 };
-        let walked = self.each_file(paths, &mut |place, tell| match limit {
-            Some(limit) => round.one_by_one(place, limit, tell),
-            None => round.ask(place, tell),
+        let mut found = Vec::new();
+        let walked = self.each_file(paths, &mut |place, tell| {
+            if let Some(limit) = limit {
+                return round.one_by_one(place, limit, tell);
+            }
+            let part = tier.offline_part(place, &round.blocks)?;
+            found.push((place.path.to_vec(), part.map(|(version, ..)| version)));
+            let is_enough = found.len() >= RECALLED_TOGETHER;
+            if is_enough { round.ask_all(&mut found, tell) } else { Ok(()) }
         });
         if !matches!(walked, Err(Error::Interrupted)) {
+            round.ask_all(&mut found, self.tell)?;
             while !round.asked.is_empty() {
                 round.finish_first(self.tell)?;
             }
@@ -50,6 +57,9 @@ impl Execution<'_> {
 pub(super) fn blocks_asked(range: Option<(u64, u64)>) -> Range<u64> {
     range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length))
 }
+
+/// The path of a file, and its version if a part of it seemed to be offline.
+type FoundFile = (Vec<u8>, Option<Version>);
 
 /// A file whose blocks were requested.
 struct Asked {
@@ -74,13 +84,25 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
+    /// Reads the objects of bundles together, and requests the blocks of all files. Reports the
+    /// errors of files.
+    fn ask_all(&mut self, found: &mut Vec<FoundFile>, tell: &mut EventSink<'_>) -> Result<()> {
+        let found = std::mem::take(found);
+        let versions = found.iter().filter_map(|(_, version)| version.as_ref());
+        self.tier.prefetch(self.tier.bundled_objects(versions), self.request);
+        found.iter().try_for_each(|(path, _)| {
+            self.request.cancellation.check().or(Err(Error::Interrupted))?;
+            self.ask(path, tell).or_else(|error| report_problem(tell, &error))
+        })
+    }
+
     /// Requests the blocks of a file. Then finishes the earliest files, one by one, while
     /// [`Self::has_enough`] returns `true`.
-    fn ask(&mut self, place: &WalkEntry<'_>, tell: &mut EventSink<'_>) -> Result<()> {
-        let mut asked = self.begin(place)?;
+    fn ask(&mut self, path: &[u8], tell: &mut EventSink<'_>) -> Result<()> {
+        let mut asked = self.begin(path)?;
         let blocks = self.blocks.clone();
         let wanted = self.tier.ask_in_advance(&asked.used.file, blocks, self.request);
-        asked.blocks = wanted.map_err(Error::below(place.path))?;
+        asked.blocks = wanted.map_err(Error::below(path))?;
         self.waiting += asked.blocks;
         self.asked.push_back(asked);
         while self.has_enough() {
@@ -96,12 +118,12 @@ impl Round<'_> {
         is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX
     }
 
-    fn begin(&self, place: &WalkEntry<'_>) -> Result<Asked> {
-        let below = || Error::below(place.path);
-        let found = Found::at(self.tier.lower(), place.path).map_err(below())?;
+    fn begin(&self, path: &[u8]) -> Result<Asked> {
+        let below = || Error::below(path);
+        let found = Found::at(self.tier.lower(), path).map_err(below())?;
         let (used, size) = (self.tier.enter(found.ino()), found.attr.size);
         let resident_before = self.tier.resident_bytes(&used.file, size).map_err(below())?;
-        let path = place.path.to_vec();
+        let path = path.to_vec();
         self.check_room(&used, &path)?;
         Ok(Asked { used, _found: found, path, size, resident_before, blocks: 0 })
     }
@@ -168,7 +190,7 @@ impl Round<'_> {
         limit: &RateLimit,
         tell: &mut EventSink<'_>,
     ) -> Result<()> {
-        let asked = self.begin(place)?;
+        let asked = self.begin(place.path)?;
         let end = self.blocks.end.min(blocks_of(asked.size));
         for block in self.blocks.start..end {
             let is_here = self.tier.is_here(&asked.used.file, block);

@@ -6,9 +6,10 @@ use fslab_vfs::Attr;
 use parking_lot::Mutex;
 
 use super::Execution;
-use crate::engine::{FileUse, RELEASED_BYTES, RELEASED_TOGETHER, Tier, WalkEntry, release_several};
+use crate::engine::{FileUse, ReleaseBatch, Tier, WalkEntry};
 use crate::error::{Error, Result, shown};
 use crate::event::{Bound, EventSink, report_done, report_problem};
+use crate::object::prefetch::{PlannedReads, Prefetched};
 use crate::stored::BLOCK_BYTES;
 
 /// A file that will be released.
@@ -20,19 +21,33 @@ struct Waiting {
 
 impl Execution<'_> {
     pub(super) fn release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
-        self.release_each(paths, keep_bytes, "released", |tier, file, kept| {
-            Ok(tier.release(file.used.file.ino(), &file.path, kept)?.bytes)
-        })
+        self.release_each(
+            paths,
+            keep_bytes,
+            "released",
+            |_| {},
+            |tier, file, kept, prefetched| {
+                let ino = file.used.file.ino();
+                Ok(tier.release_prefetched(ino, &file.path, kept, prefetched)?.bytes)
+            },
+        )
     }
 
     pub(super) fn would_release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
         let planner = Mutex::new(self.tier.planner("release", Bound::AtMost)?);
-        self.release_each(paths, keep_bytes, "would release", |tier, file, kept| {
-            let part = tier.releasable_part(file.used.file.ino(), &file.path, kept)?;
-            let (version, blocks, bytes) = part;
-            planner.lock().release(&version, &blocks, bytes)?;
-            Ok(bytes)
-        })?;
+        let planned = |reads: &PlannedReads| planner.lock().open_together(reads);
+        self.release_each(
+            paths,
+            keep_bytes,
+            "would release",
+            planned,
+            |tier, file, kept, read| {
+                let part = tier.releasable_part(file.used.file.ino(), &file.path, kept, read)?;
+                let (version, blocks, bytes) = part;
+                planner.lock().release(&version, &blocks, bytes, read)?;
+                Ok(bytes)
+            },
+        )?;
         self.tell_plan(planner.into_inner().finish()?)
     }
 
@@ -43,26 +58,28 @@ impl Execution<'_> {
         paths: &[Vec<u8>],
         keep_bytes: u64,
         what: &str,
-        release: impl Fn(&Arc<Tier>, &Waiting, u64) -> Result<u64> + Sync,
+        planned: impl Fn(&PlannedReads),
+        release: impl Fn(&Arc<Tier>, &Waiting, u64, &Prefetched) -> Result<u64> + Sync,
     ) -> Result<()> {
         let tier = self.tier;
         tier.check_copy_targets()?;
         let kept = keep_bytes.div_ceil(BLOCK_BYTES);
         let request = self.request;
-        let release_one = |file: &Waiting| {
+        let release_one = |file: &Waiting, prefetched: &Prefetched| {
             request.cancellation.check().or(Err(Error::Interrupted))?;
             // The file may have been pinned after the walk found it.
-            if tier.is_pinned(&file.attr) { Ok(0) } else { release(tier, file, kept) }
+            if tier.is_pinned(&file.attr) { Ok(0) } else { release(tier, file, kept, prefetched) }
         };
+        let version = |file: &Waiting| tier.releasable_version(&file.attr);
         let release_all = |waiting: &mut Vec<Waiting>, tell: &mut EventSink<'_>| {
-            let released = release_several(waiting, release_one);
+            let released = tier.release_several(waiting, request, version, &planned, release_one);
             waiting.drain(..).zip(released).try_for_each(|(file, released)| match released {
                 Ok(0) => Ok(()),
                 Ok(bytes) => report_done(tell, what, &file.path, bytes),
                 Err(error) => report_problem(tell, &error),
             })
         };
-        let (mut waiting, mut bytes) = (Vec::new(), 0);
+        let (mut waiting, mut batch) = (Vec::new(), ReleaseBatch::default());
         let walked = self.each_file(paths, &mut |place, tell| {
             if tier.is_pinned(&place.found.attr) {
                 return report_pinned(paths, place, tell);
@@ -70,13 +87,9 @@ impl Execution<'_> {
             let (ino, path) = (place.found.ino(), place.path.to_vec());
             let used = tier.enter_and_hold(ino).map_err(Error::below(&path))?;
             let attr = place.found.attr.clone();
-            bytes += attr.size;
+            let is_complete = batch.add(attr.size);
             waiting.push(Waiting { used, path, attr });
-            if waiting.len() < RELEASED_TOGETHER && bytes < RELEASED_BYTES {
-                return Ok(());
-            }
-            bytes = 0;
-            release_all(&mut waiting, tell)
+            if is_complete { release_all(&mut waiting, tell) } else { Ok(()) }
         });
         if !matches!(walked, Err(Error::Interrupted)) {
             release_all(&mut waiting, self.tell)?;

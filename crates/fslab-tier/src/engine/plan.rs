@@ -14,11 +14,13 @@ use std::sync::Arc;
 use fslab_vfs::{Attr, FileSystem, Ino};
 
 use crate::archive::{Archive, ContainerKind, Traffic};
-use crate::engine::Tier;
+use crate::engine::{BundledObjects, Tier};
 use crate::error::Result;
 use crate::event::{Bound, Plan, PlannedTraffic};
 use crate::id::Id;
 use crate::lower::own_request;
+use crate::object::prefetch::{PlannedReads, Prefetched};
+use crate::object::reader::whole_to_read;
 use crate::object::shape::Shape;
 use crate::runs::Runs;
 use crate::stored::format::{BUNDLE_BYTES_MAX, SOURCES_MAX, blocks_of};
@@ -80,36 +82,74 @@ impl Planner<'_> {
         attr.links < 2 || self.met.insert(attr.ino)
     }
 
-    /// Adds a file that will be recalled. `offline` are the blocks to recall, with `bytes` bytes.
+    /// Adds files that will be recalled together, each with the blocks to recall and their bytes.
+    /// Their objects may be read together, but not within a rate limit of the command.
     ///
     /// # Errors
     /// Errors of the catalogue.
-    pub(crate) fn recall(&mut self, version: &Version, offline: &Runs, bytes: u64) -> Result<()> {
-        self.plan.files += 1;
-        self.plan.bytes += bytes;
-        self.plan.needed_bytes += bytes;
-        self.read_blocks(version, offline)
+    pub(crate) fn recall(&mut self, files: &[(Version, Runs, u64)], has_limit: bool) -> Result<()> {
+        let versions = files.iter().filter(|_| !has_limit).map(|(version, ..)| version);
+        let bundled = self.tier.bundled_objects(versions);
+        for (archive, container, parts) in bundled.reads.iter() {
+            self.read_together(archive, container, parts);
+        }
+        for (version, offline, bytes) in files {
+            self.plan.files += 1;
+            self.plan.bytes += bytes;
+            self.plan.needed_bytes += bytes;
+            self.read_blocks(version, offline, &bundled)?;
+        }
+        Ok(())
+    }
+
+    /// Adds reads that open several objects together. They are read from the archives themselves,
+    /// not from a cache.
+    pub(crate) fn open_together(&mut self, reads: &PlannedReads) {
+        for (archive, container, parts) in reads.iter() {
+            self.forget(archive, container);
+            self.read_together(archive, container, parts);
+        }
+    }
+
+    /// Adds reads of a container.
+    fn read_together(&mut self, archive: &Arc<dyn Archive>, container: Id, parts: &[Range<u64>]) {
+        // An object at offset 0 is alone in its container. The length of a bundle is unknown.
+        let is_alone = parts.first().is_some_and(|part| part.start == 0);
+        let end = parts.last().filter(|_| is_alone).map(|part| part.end);
+        self.read_parts((archive, container), end.unwrap_or(BUNDLE_BYTES_MAX), parts);
     }
 
     /// Adds a file that will be released. `blocks` are the blocks to release, with `bytes` bytes.
-    /// Its copies are opened even if it has none.
+    /// Its copies are opened even if it has none. `prefetched` are the parts that were planned with
+    /// [`Self::open_together`].
     ///
     /// # Errors
     /// Errors of the catalogue.
-    pub(crate) fn release(&mut self, version: &Version, blocks: &Runs, bytes: u64) -> Result<()> {
+    pub(crate) fn release(
+        &mut self,
+        version: &Version,
+        blocks: &Runs,
+        bytes: u64,
+        prefetched: &Prefetched,
+    ) -> Result<()> {
         self.plan.files += u64::from(bytes > 0);
         self.plan.bytes += bytes;
         self.plan.freed_bytes += bytes;
         let sources = self.sources_of(version)?;
         let shape = shape_of(version, &sources);
         for (number, archive) in self.tier.writable_holders(version).into_iter().enumerate() {
-            // The head and the table are read from the archive itself, not from a cache.
-            self.forget(&archive, version.location.container);
+            let Location { container, offset, .. } = version.location;
+            if !prefetched.has_container(archive.id(), container) {
+                self.forget(&archive, container);
+            }
+            let is_read = |part: &Range<u64>| {
+                prefetched.has(archive.id(), container, &(offset + part.start..offset + part.end))
+            };
             let tables = shape.page_reads(blocks.iter().flatten());
             // Only the first copy's table is read.
             let tables = tables.filter(|_| number == 0);
             let reads = shape.opening_reads().into_iter().chain(tables);
-            self.read(&archive, version.location, reads);
+            self.read(&archive, version.location, reads.filter(|part| !is_read(part)));
             self.open_sources(&archive, &sources);
         }
         Ok(())
@@ -152,11 +192,24 @@ impl Planner<'_> {
     }
 
     /// Adds the reads that fetch blocks of a version from the first archive that may have it.
-    fn read_blocks(&mut self, version: &Version, blocks: &Runs) -> Result<()> {
+    fn read_blocks(
+        &mut self,
+        version: &Version,
+        blocks: &Runs,
+        bundled: &BundledObjects<'_>,
+    ) -> Result<()> {
         let Some(archive) = self.tier.may_hold(version).into_iter().next() else { return Ok(()) };
         let sources = self.sources_of(version)?;
+        let is_whole = bundled.has(&archive, version);
+        if is_whole && sources.is_empty() {
+            return Ok(());
+        }
+        if whole_to_read(version).is_some() && !self.tier.has_reader(&archive, version) {
+            self.read(&archive, version.location, std::iter::once(0..version.location.length));
+            return Ok(());
+        }
         let shape = shape_of(version, &sources);
-        let is_open = self.tier.has_reader(&archive, version);
+        let is_open = is_whole || self.tier.has_reader(&archive, version);
         let end = blocks_of(version.size);
         let numbers = || blocks.iter().flatten().take_while(move |block| *block < end);
         let opening = shape.opening_reads().into_iter().filter(|_| !is_open);
@@ -183,11 +236,22 @@ impl Planner<'_> {
     ) {
         // An object at offset 0 is alone in its container. The length of a bundle is unknown.
         let length = if object.offset == 0 { object.length } else { BUNDLE_BYTES_MAX };
+        let parts: Vec<_> =
+            reads.map(|read| object.offset + read.start..object.offset + read.end).collect();
+        self.read_parts((archive, object.container), length, &parts);
+    }
+
+    /// Adds reads of a container of this length.
+    fn read_parts(
+        &mut self,
+        (archive, container): (&Arc<dyn Archive>, Id),
+        length: u64,
+        parts: &[Range<u64>],
+    ) {
         let mut traffic = Traffic::default();
-        for read in reads {
-            let range = object.offset + read.start..object.offset + read.end;
-            let is_located = self.locate(archive, object.container);
-            traffic += archive.traffic_of_reading(range, length, is_located);
+        for part in parts {
+            let is_located = self.locate(archive, container);
+            traffic += archive.traffic_of_reading(part.clone(), length, is_located);
         }
         self.add(archive, traffic, 0);
     }

@@ -31,6 +31,7 @@ mod lanes;
 pub(super) mod movers;
 mod order;
 mod pending;
+pub(super) mod prefetching;
 mod waiter;
 mod waiting;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{FileKind, FileSystem, Ino};
+use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Request};
 
 use crate::archive::ContainerKind;
 use crate::engine::copies::first_answer;
@@ -15,7 +15,8 @@ use crate::engine::outbound::failover::check_writable;
 use crate::engine::{Settings, Tier};
 use crate::error::{Error, Result};
 use crate::lower::{OwnFile, SECTOR_BYTES};
-use crate::object::reader::{BlockSum, ObjectReader};
+use crate::object::prefetch::{PlannedReads, Prefetched};
+use crate::object::reader::{BlockSum, END_BYTES_MAX, ObjectReader, START_BYTES, ends_of};
 use crate::parallel::each_by;
 use crate::poison::{Poison, is_in, is_refusal};
 use crate::runs::Runs;
@@ -34,25 +35,38 @@ const SLICE_BLOCKS: usize = 64;
 /// Fewer files than this are released by one thread.
 const SHARED_MIN: usize = 64;
 
-/// Number of files to collect for one call of [`release_several`], so that its threads seldom wait
-/// for each other.
-pub(crate) const RELEASED_TOGETHER: usize = 256;
-
 /// Number of threads that release files. It does not depend on the number of processors, because
 /// the threads mostly wait for syncs. Lower file systems perform several syncs at once.
 const THREADS: usize = 8;
 
-/// Collected files are released at once if they have more bytes than this together, even if they
-/// are few.
-pub(crate) const RELEASED_BYTES: u64 = 256 << 20;
+/// The files that are released together, in one call of [`Tier::release_several`]. Then the threads
+/// seldom wait for each other, and few calls read the ends of many objects from an archive.
+#[derive(Default)]
+pub(crate) struct ReleaseBatch {
+    files: usize,
+    bytes: u64,
+    /// The bytes that are read from an archive.
+    read_bytes: u64,
+}
 
-/// Calls `release` for each file, in parallel for several files. Returns the results in the order
-/// of the files.
-pub(crate) fn release_several<T: Send, R: Send>(
-    files: &mut [T],
-    release: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
-    each_by(if files.len() < SHARED_MIN { 1 } else { THREADS }, files, release)
+impl ReleaseBatch {
+    pub(crate) const FILES_MAX: usize = 2048;
+    const BYTES_MAX: u64 = 256 << 20;
+    const READ_BYTES_MAX: u64 = 16 << 20;
+
+    /// Adds a file of this size; returns whether the batch is complete. The batch is then empty.
+    pub(crate) fn add(&mut self, size: u64) -> bool {
+        self.files += 1;
+        self.bytes += size;
+        self.read_bytes += size.min(END_BYTES_MAX + START_BYTES);
+        let is_complete = self.files >= Self::FILES_MAX
+            || self.bytes >= Self::BYTES_MAX
+            || self.read_bytes >= Self::READ_BYTES_MAX;
+        if is_complete {
+            *self = Self::default();
+        }
+        is_complete
+    }
 }
 
 /// The result of a release.
@@ -85,14 +99,73 @@ impl Releases {
 }
 
 impl Tier {
+    /// Calls `release` for each file, in parallel for several files. First reads the ends of the
+    /// objects of their `version`s together. `planned` gets these reads. Returns the results in
+    /// the order of the files.
+    pub(crate) fn release_several<T: Send, R: Send>(
+        &self,
+        files: &mut [T],
+        request: &Request,
+        version: impl Fn(&T) -> Option<Version> + Sync,
+        planned: impl FnOnce(&PlannedReads),
+        release: impl Fn(&T, &Prefetched) -> R + Sync,
+    ) -> Vec<R> {
+        let threads = if files.len() < SHARED_MIN { 1 } else { THREADS };
+        let versions = each_by(threads, files, version);
+        let reads = self.opening_reads(versions.into_iter().flatten());
+        planned(&reads);
+        // The heads and the tables are read from the archives themselves, not from a cache.
+        for (archive, container, _) in reads.iter() {
+            archive.forget((ContainerKind::Files, container));
+        }
+        let prefetched = reads.read(|| request.cancellation.check().is_err());
+        each_by(threads, files, |file| release(file, &prefetched))
+    }
+
+    /// Returns the reads that open all copies of versions.
+    fn opening_reads(&self, versions: impl Iterator<Item = Version>) -> PlannedReads {
+        self.look_for_archives();
+        let mut parts = Vec::new();
+        for version in versions {
+            for archive in self.writable_holders(&version) {
+                let ends = ends_of(version.location).into_iter().flatten();
+                let container = version.location.container;
+                parts.extend(ends.map(|part| (Arc::clone(&archive), container, part)));
+            }
+        }
+        PlannedReads::of(parts)
+    }
+
+    /// Returns the archived version of a file that may be released. Returns `None` for other files,
+    /// and if the version is unknown. The file may be released or changed at any time.
+    pub(crate) fn releasable_version(&self, attr: &Attr) -> Option<Version> {
+        let known = self.residency_of(attr).ok().flatten()?;
+        (!known.changed && self.is_own(&known, attr)).then_some(known.version)
+    }
+
     /// Releases a file except for its first `kept` blocks.
     ///
     /// # Errors
     /// If the file is in use or was changed since it was archived, or too few archives contain it.
     pub fn release(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<Released> {
+        self.release_prefetched(ino, path, kept, &Prefetched::default())
+    }
+
+    /// Like [`Self::release`], without reading the parts that were read before.
+    ///
+    /// # Errors
+    /// The errors of [`Self::release`].
+    pub(crate) fn release_prefetched(
+        self: &Arc<Self>,
+        ino: Ino,
+        path: &[u8],
+        kept: u64,
+        prefetched: &Prefetched,
+    ) -> Result<Released> {
         let file_use = self.enter(ino);
         let file = &file_use.file;
-        let Releasable { version, copies, blocks: wanted } = self.releasable(file, path, kept)?;
+        let releasable = self.releasable(file, path, kept, prefetched)?;
+        let Releasable { version, copies, blocks: wanted } = releasable;
         let (mut rest, mut released) = (wanted.iter().flatten(), Released::default());
         loop {
             let blocks: Vec<u64> = rest.by_ref().take(SLICE_BLOCKS).collect();
@@ -118,9 +191,11 @@ impl Tier {
         ino: Ino,
         path: &[u8],
         kept: u64,
+        prefetched: &Prefetched,
     ) -> Result<(Version, Runs, u64)> {
         let file_use = self.enter(ino);
-        let Releasable { version, blocks, .. } = self.releasable(&file_use.file, path, kept)?;
+        let releasable = self.releasable(&file_use.file, path, kept, prefetched)?;
+        let Releasable { version, blocks, .. } = releasable;
         let length = |block| version.size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
         let bytes = blocks.iter().flatten().map(length).sum();
         Ok((version, blocks, bytes))
@@ -133,6 +208,7 @@ impl Tier {
         file: &Arc<TieredFile>,
         path: &[u8],
         kept: u64,
+        prefetched: &Prefetched,
     ) -> Result<Releasable> {
         let below = || Error::below(path);
         self.settle(file).map_err(below())?;
@@ -142,7 +218,7 @@ impl Tier {
         };
         // The state is not locked here, so that an unresponsive archive does not delay other users
         // of the file.
-        let copies = self.whole_copies(&version)?;
+        let copies = self.whole_copies(&version, prefetched)?;
         let blocks = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
         Ok(Releasable { version, copies, blocks })
     }
@@ -226,12 +302,20 @@ impl Tier {
     ///
     /// # Errors
     /// If fewer archives return a copy than the tier requires.
-    fn whole_copies(&self, version: &Version) -> Result<Vec<ObjectReader>> {
+    fn whole_copies(
+        &self,
+        version: &Version,
+        prefetched: &Prefetched,
+    ) -> Result<Vec<ObjectReader>> {
         self.look_for_archives();
         let (mut whole, mut problem, mut cold) = (Vec::new(), None, 0);
         for archive in self.writable_holders(version) {
-            archive.forget((ContainerKind::Files, version.location.container));
-            match ObjectReader::open_complete(&archive, version) {
+            let container = version.location.container;
+            if !prefetched.has_container(archive.id(), container) {
+                archive.forget((ContainerKind::Files, container));
+            }
+            let opened = ObjectReader::open_prefetched(&archive, version, prefetched);
+            match opened.and_then(|reader| reader.check_sources().map(|()| reader)) {
                 Ok(reader) => whole.push(reader),
                 Err(error) => {
                     cold += usize::from(error.cold_container().is_some());

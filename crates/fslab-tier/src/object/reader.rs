@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::prefetch::{PlannedReads, Prefetched};
 use super::writer::{Heading, Referred, is_zero};
 use crate::archive::{Archive, Container, ContainerKind};
 use crate::error::Error;
@@ -27,11 +28,11 @@ use crate::stored::residency::{Location, Version};
 /// Objects up to this size are read by one call, because each call is a round trip to the archive.
 /// When a larger object is opened, this many bytes at its end are read. They usually contain the
 /// hashes of the table's pages, and often the whole table.
-pub(super) const END_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const END_BYTES_MAX: u64 = 64 << 10;
 
 /// Number of bytes that are read at the beginning of an object. They usually contain all of its
 /// attributes.
-pub(super) const START_BYTES: u64 = 4 << 10;
+pub(crate) const START_BYTES: u64 = 4 << 10;
 
 /// An object in an archive.
 pub struct ObjectReader {
@@ -69,7 +70,7 @@ impl BlockSum {
 }
 
 /// A part of a container, and its offset.
-struct Piece {
+pub(super) struct Piece {
     offset: u64,
     bytes: Vec<u8>,
 }
@@ -77,7 +78,11 @@ struct Piece {
 impl Piece {
     /// Reads a part. Returns `None` if the read fails; later reads of the part then report the
     /// error.
-    fn read(archive: &dyn Archive, container: Container, place: Range<u64>) -> Option<Self> {
+    pub(super) fn read(
+        archive: &dyn Archive,
+        container: Container,
+        place: Range<u64>,
+    ) -> Option<Self> {
         let length = usize::try_from(place.end - place.start).ok()?;
         let (offset, mut bytes) = (place.start, vec![0; length]);
         let read = archive.read(container, offset, &mut bytes);
@@ -87,6 +92,20 @@ impl Piece {
     fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
         self.bytes.get(start..start.checked_add(length)?)
+    }
+
+    fn range(&self, place: &Range<u64>) -> Option<&[u8]> {
+        self.get(place.start, usize::try_from(place.end.checked_sub(place.start)?).ok()?)
+    }
+
+    /// Returns whether the piece contains a part of the container.
+    pub(super) fn has(&self, place: &Range<u64>) -> bool {
+        self.range(place).is_some()
+    }
+
+    /// Returns a part of the piece.
+    pub(super) fn part(&self, place: &Range<u64>) -> Option<Self> {
+        self.range(place).map(|bytes| Self { offset: place.start, bytes: bytes.to_vec() })
     }
 }
 
@@ -134,7 +153,34 @@ impl ObjectReader {
     /// # Errors
     /// Errors of the archive, or damage to the object.
     pub fn open(archive: &Arc<dyn Archive>, version: &Version) -> crate::Result<Self> {
-        let reader = Self::open_any(archive, ContainerKind::Files, version.location)?;
+        Self::open_prefetched(archive, version, &Prefetched::default())
+    }
+
+    /// Like [`Self::open`], for a caller that will read blocks. An object with one block is read as
+    /// a whole, by one call.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open`].
+    pub(crate) fn open_to_read(
+        archive: &Arc<dyn Archive>,
+        version: &Version,
+    ) -> crate::Result<Self> {
+        let container = version.location.container;
+        let parts = whole_to_read(version).map(|whole| (Arc::clone(archive), container, whole));
+        Self::open_prefetched(archive, version, &PlannedReads::of(parts).read(|| false))
+    }
+
+    /// Like [`Self::open`], without reading the parts that were read before.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open`].
+    pub(crate) fn open_prefetched(
+        archive: &Arc<dyn Archive>,
+        version: &Version,
+        prefetched: &Prefetched,
+    ) -> crate::Result<Self> {
+        let location = version.location;
+        let reader = Self::open_at(archive, ContainerKind::Files, location, prefetched)?;
         if reader.root != version.root || reader.heading.object != version.object {
             return Err(reader.damaged(Corrupt("it is not the version that was archived")));
         }
@@ -167,9 +213,24 @@ impl ObjectReader {
         kind: ContainerKind,
         location: Location,
     ) -> crate::Result<Self> {
+        Self::open_at(archive, kind, location, &Prefetched::default())
+    }
+
+    fn open_at(
+        archive: &Arc<dyn Archive>,
+        kind: ContainerKind,
+        location: Location,
+        prefetched: &Prefetched,
+    ) -> crate::Result<Self> {
         let container = (kind, location.container);
-        let [start, end] = ends_of(location)
-            .map(|place| place.and_then(|place| Piece::read(&**archive, container, place)));
+        let known = |place: &Range<u64>| prefetched.get(archive.id(), location.container, place);
+        let [start, end] = match location.range().and_then(|whole| known(&whole)) {
+            Some(whole) => [None, Some(whole)],
+            None => ends_of(location).map(|place| {
+                let place = place?;
+                known(&place).or_else(|| Piece::read(&**archive, container, place))
+            }),
+        };
         let pieces = start.iter().chain(&end).collect();
         let source = Source { pieces, ..Source::of(archive, container) };
         let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
@@ -562,10 +623,16 @@ impl Layout {
     }
 }
 
+/// Returns the range of an object that is read as a whole when it is opened to read its block.
+pub(crate) fn whole_to_read(version: &Version) -> Option<Range<u64>> {
+    let is_short = version.location.length <= BLOCK_BYTES + END_BYTES_MAX;
+    version.location.range().filter(|_| version.size <= BLOCK_BYTES && is_short)
+}
+
 /// Returns the two ranges that are read when an object is opened: its start and its end. A small
 /// object needs only the second. Both are `None` if the location is invalid.
-fn ends_of(object: Location) -> [Option<Range<u64>>; 2] {
-    let Some(end) = object.offset.checked_add(object.length) else { return [None, None] };
+pub(crate) fn ends_of(object: Location) -> [Option<Range<u64>>; 2] {
+    let Some(Range { end, .. }) = object.range() else { return [None, None] };
     let start = (object.length > END_BYTES_MAX).then(|| object.offset..object.offset + START_BYTES);
     [start, Some(end.saturating_sub(END_BYTES_MAX).max(object.offset)..end)]
 }

@@ -20,12 +20,12 @@ use super::freed_space::{Freed, Measured};
 use super::selection::{Chosen, Met};
 use super::{Policy, Watermarks};
 use crate::engine::{
-    Archived, Archiver, OutcomeSink, RELEASED_BYTES, RELEASED_TOGETHER, Released, Tier, Visit,
-    WalkEntry, release_several,
+    Archived, Archiver, OutcomeSink, ReleaseBatch, Released, Tier, Visit, WalkEntry,
 };
 use crate::error::{Error, Result, shown};
 use crate::event::{Event, EventSink, go_on, report_problem, total};
 use crate::lower::{Found, is_missing};
+use crate::object::prefetch::Prefetched;
 
 /// Maximum number of candidates held at once.
 const CANDIDATES_MAX: usize = 100_000;
@@ -58,6 +58,7 @@ struct Run<'a> {
     on_their_way: HashMap<Vec<u8>, Candidate>,
     /// Files that will be released together next.
     ready: Vec<Candidate>,
+    ready_batch: ReleaseBatch,
     /// The sequence number at the beginning of the run. Versions archived by this run have greater
     /// ones.
     begun: u64,
@@ -107,6 +108,7 @@ pub(crate) fn run(
         tell,
         on_their_way: HashMap::new(),
         ready: Vec::new(),
+        ready_batch: ReleaseBatch::default(),
         has_walked: false,
         has_told_others: false,
         tally: Tally::default(),
@@ -238,7 +240,7 @@ impl Run<'_> {
             space += candidate.space;
             space >= enough
         };
-        let most = candidates.len().min(RELEASED_TOGETHER);
+        let most = candidates.len().min(ReleaseBatch::FILES_MAX);
         candidates[..most].iter().position(is_enough).map_or(most, |last| last + 1)
     }
 
@@ -360,29 +362,34 @@ impl Run<'_> {
 
     /// Releases a file later, together with others.
     fn release(&mut self, candidate: Candidate) -> Result<()> {
+        let is_complete = self.ready_batch.add(candidate.space);
         self.ready.push(candidate);
-        let bytes: u64 = self.ready.iter().map(|candidate| candidate.space).sum();
-        let is_enough = self.ready.len() >= RELEASED_TOGETHER || bytes >= RELEASED_BYTES;
-        if is_enough { self.release_ready() } else { Ok(()) }
+        if is_complete { self.release_ready() } else { Ok(()) }
     }
 
     fn release_ready(&mut self) -> Result<()> {
         let ready = std::mem::take(&mut self.ready);
+        self.ready_batch = ReleaseBatch::default();
         self.release_all(&ready)
     }
 
     fn release_all(&mut self, candidates: &[Candidate]) -> Result<()> {
         let (tier, policy, dry_run) = (self.tier, &self.policy, self.dry_run);
-        let cancellation = &self.request.cancellation;
+        let request = self.request;
         let mut candidates: Vec<&Candidate> = candidates.iter().collect();
-        let released = release_several(&mut candidates, |candidate| {
-            cancellation.check().or(Err(Error::Interrupted))?;
+        let version = |candidate: &&Candidate| {
+            let found = Found::at(tier.lower(), &candidate.path).ok().filter(|_| !dry_run)?;
+            tier.releasable_version(&found.attr)
+        };
+        let release = |candidate: &&Candidate, prefetched: &Prefetched| {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
             if dry_run {
                 would_release(tier, candidate)
             } else {
-                release_now(tier, policy, candidate)
+                release_now(tier, policy, candidate, prefetched)
             }
-        });
+        };
+        let released = tier.release_several(&mut candidates, request, version, |_| {}, release);
         released.into_iter().try_for_each(|released| self.note_release(released))?;
         let is_due = self.freed.as_ref().is_some_and(|freed| freed.bytes_left() == 0);
         if is_due { self.measure() } else { Ok(()) }
@@ -427,7 +434,12 @@ fn would_release(tier: &Tier, candidate: &Candidate) -> Result<Released> {
 }
 
 /// Releases a file, unless it was removed, replaced or recalled since it was selected.
-fn release_now(tier: &Arc<Tier>, policy: &Policy, candidate: &Candidate) -> Result<Released> {
+fn release_now(
+    tier: &Arc<Tier>,
+    policy: &Policy,
+    candidate: &Candidate,
+    prefetched: &Prefetched,
+) -> Result<Released> {
     let found = match Found::at(tier.lower(), &candidate.path) {
         Err(error) if is_missing(&error) => return Ok(Released::default()),
         found => found.map_err(Error::below(&candidate.path))?,
@@ -437,5 +449,5 @@ fn release_now(tier: &Arc<Tier>, policy: &Policy, candidate: &Candidate) -> Resu
     if found.ino() != candidate.ino || stays || tier.is_pinned(&found.attr) {
         return Ok(Released::default());
     }
-    tier.release(found.ino(), &candidate.path, 0)
+    tier.release_prefetched(found.ino(), &candidate.path, 0, prefetched)
 }

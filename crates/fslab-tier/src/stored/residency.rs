@@ -1,5 +1,7 @@
 //! The residency of a file: an xattr that is authoritative for the location of the file's bytes.
 
+use std::ops::Range;
+
 use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -26,6 +28,11 @@ impl Location {
     /// Returns the location of a source, which is alone in its container.
     pub(crate) fn of_source(source: &SourceRecord) -> Self {
         Self { container: Id(source.container), offset: 0, length: source.length.get() }
+    }
+
+    /// Returns the range of the object in its container; `None` if the location is invalid.
+    pub(crate) fn range(&self) -> Option<Range<u64>> {
+        Some(self.offset..self.offset.checked_add(self.length)?)
     }
 }
 

@@ -68,7 +68,7 @@ fn while_it_hangs<T: Send>(bench: &Bench, hands: &Hands, work: impl FnOnce() -> 
         let _resumes = Resumes(&bench.archives[0]);
         let working = scope.spawn(work);
         until(|| faults.blocked.load(Ordering::SeqCst) > 0);
-        hands.turn(bench.tier.settings().call_limit);
+        hands.turn(bench.tier.settings().call_limit + Duration::from_secs(2));
         until(|| working.is_finished());
         working.join().unwrap()
     })
@@ -96,7 +96,7 @@ fn reader_waits_until_a_hung_archive_answers_again() {
         let resumes = Resumes(&bench.archives[0]);
         let reader = scope.spawn(|| Client::new(&*bench.fs).contents(slow[0]));
         until(|| faults.blocked.load(Ordering::SeqCst) > 0);
-        hands.turn(bench.tier.settings().call_limit);
+        hands.turn(bench.tier.settings().call_limit + Duration::from_secs(2));
         until(|| bench.tier.archives().len() == 1);
         let states = bench.tier.archive_states().unwrap();
         let why = states[0].away.as_deref();

@@ -102,12 +102,16 @@ impl Shelf {
     /// Makes two bundles of offline files in a directory, one recalling thread, and an order by
     /// position.
     fn new() -> Self {
+        Self::with(0)
+    }
+
+    fn with(recall_rate: u64) -> Self {
         let (scratch, bench) = (tempfile::tempdir().unwrap(), Bench::new());
         let root = scratch.path().join("archive");
         DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
         let archive = Observed::new(DirectoryArchive::open(&root, TIER).unwrap());
         let order = Arc::new(Sweep);
-        let settings = Settings { movers: 1, ahead: 0, order, ..Settings::of(TIER) };
+        let settings = Settings { movers: 1, ahead: 0, order, recall_rate, ..Settings::of(TIER) };
         let archives: Vec<Arc<dyn Archive>> = vec![archive.clone()];
         let catalogue = Catalogue::in_memory().unwrap();
         let (tier, fs) = open_over(&bench.lower, &settings, archives, catalogue, &bench.around);
@@ -181,10 +185,28 @@ fn bundle_is_read_once_in_order_for_any_order_of_requests() {
     assert_eq!(shelf.served(), ["a2", "a3", "b0", "b1", "b2", "a0", "a1"]);
 }
 
-/// With many requests at once, the queue can choose the order, and no recall thread is idle.
+/// Each call of an archive is a round trip.
+#[test]
+fn bulk_recall_reads_the_files_of_a_bundle_by_one_call() {
+    let shelf = Shelf::new();
+    shelf.archive.reads.lock().clear();
+    let paths = ["b3", "b1", "a3", "a1", "b2", "a2"].map(|name| name.as_bytes().to_vec());
+    let command = Command::Recall { paths: paths.into(), range: None, rate: 0 };
+    execute(&shelf.tier, &command, &own_request(), &mut |_| true).unwrap();
+    let mut served = shelf.served();
+    served.sort_unstable();
+    assert_eq!(served, ["a1", "b1"], "from the first wanted object on");
+    for name in ["a1", "a2", "a3", "b1", "b2", "b3"] {
+        shelf.read(name);
+    }
+    assert_eq!(shelf.archive.reads.lock().len(), 2, "they are here");
+}
+
+/// With many requests at once, the queue can choose the order, and no recall thread is idle. Within
+/// a rate limit, each object is read separately.
 #[test]
 fn bulk_recall_requests_many_files_at_once() {
-    let shelf = Shelf::new();
+    let shelf = Shelf::with(1 << 40);
     shelf.archive.hold();
     std::thread::scope(|scope| {
         let tier = &shelf.tier;

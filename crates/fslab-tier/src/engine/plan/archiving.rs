@@ -9,7 +9,7 @@ use fslab_vfs::Attr;
 use super::{Planner, pieces};
 use crate::archive::{Archive, Proof};
 use crate::engine::outbound::bundling::{Filling, bundled_bytes, is_bundle_first};
-use crate::engine::{Tier, WalkEntry};
+use crate::engine::{BundledObjects, Tier, WalkEntry};
 use crate::error::{Error, Result};
 use crate::event::{Bound, Plan};
 use crate::lower::SECTOR_BYTES;
@@ -72,7 +72,11 @@ impl<'a> ArchivingPlan<'a> {
         }
         if let Some(before) = before.filter(|before| !before.offline.is_empty()) {
             tier.is_there(&before.version)?;
-            self.planner.read_blocks(&before.version, &before.offline)?;
+            self.planner.read_blocks(
+                &before.version,
+                &before.offline,
+                &BundledObjects::default(),
+            )?;
             offline = before.offline;
         }
         self.planner.plan.files += 1;

@@ -14,6 +14,7 @@ use crate::engine::recall::Recall;
 use crate::engine::recall::cold_storage::Asker;
 use crate::engine::recall::queue::Class;
 use crate::id::Id;
+use crate::object::reader::whole_to_read;
 use crate::stored::{BLOCK_BYTES, Version};
 
 /// The result of fetching a block.
@@ -140,6 +141,10 @@ impl Tier {
             let error = match read {
                 Ok(bytes) => {
                     self.recalls.cold_storage.note_read(archive.id());
+                    // The reader has the whole object in memory, and has no other block.
+                    if whole_to_read(version).is_some() {
+                        self.recalls.readers.remove(&(archive.id(), version.object));
+                    }
                     return Ok(bytes);
                 }
                 Err(error) => error,

@@ -54,7 +54,13 @@ impl ReaderCache {
     ) -> Result<Arc<ObjectReader>> {
         let key = (archive.id(), version.object);
         // Threads that need the same reader share one attempt, which saves requests.
-        self.0.get_or_insert_with(&key, || ObjectReader::open(archive, version).map(Arc::new))
+        self.0
+            .get_or_insert_with(&key, || ObjectReader::open_to_read(archive, version).map(Arc::new))
+    }
+
+    /// Adds a reader of a version in an archive.
+    pub(super) fn put(&self, archive: Id, version: &Version, reader: ObjectReader) {
+        self.0.insert((archive, version.object), Arc::new(reader));
     }
 
     /// Returns whether a reader is cached.
@@ -85,7 +91,7 @@ mod tests {
     use crate::stored::format::KIND_FILE;
     use crate::stored::{Attributes, Location};
 
-    const ROOM: u64 = 1 << 20;
+    const ROOM: u64 = 2 << 20;
 
     /// Puts an empty file with 400 KiB of xattrs into an archive.
     fn put(archive: &MemoryArchive, number: u8) -> Version {
