@@ -153,7 +153,7 @@ impl Settings {
             deny: DenyList::default(),
             order: Arc::new(Fifo),
             synced_together: 16,
-            uploads: 8,
+            uploads: 32,
             movers: 16,
             call_limit: Duration::from_secs(60),
             ahead: 4,

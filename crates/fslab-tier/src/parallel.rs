@@ -33,6 +33,12 @@ pub(crate) fn each_by<T: Send, R: Send>(
     results.into_iter().flatten().collect()
 }
 
+/// Drops values with this many threads, because dropping a use of a file may sync the file.
+pub(crate) fn drop_by<T: Send>(threads: usize, values: Vec<T>) {
+    let mut values: Vec<_> = values.into_iter().map(Some).collect();
+    by_threads(threads, 1, &mut values, |share| share.iter_mut().for_each(|value| *value = None));
+}
+
 /// Divides items into shares of this length, and processes them by at most this many threads.
 fn by_threads<T: Send, R: Send>(
     threads: usize,

@@ -68,7 +68,7 @@ const TIER: LayerSpec = LayerSpec {
             name: "uploads",
             help: "maximum number of bundles and large files that a command or the policy uploads \
                    at the same time",
-            default: "8",
+            default: "32",
             value: ValueKind::Count { least: 1, most: 64 },
         },
         OptionSpec {

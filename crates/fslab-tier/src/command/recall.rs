@@ -14,6 +14,7 @@ use crate::engine::{FileUse, RECALLED_TOGETHER, Tier, WalkEntry};
 use crate::error::{Error, Result, shown};
 use crate::event::{EventSink, report_done, report_problem};
 use crate::lower::{Found, own_request};
+use crate::parallel::drop_by;
 use crate::rate_limit::RateLimit;
 use crate::stored::format::{blocks_met, blocks_of};
 use crate::stored::{BLOCK_BYTES, Version};
@@ -22,6 +23,14 @@ use crate::stored::{BLOCK_BYTES, Version};
 /// limit. The limit is low, because requested blocks may still be recalled after the command was
 /// interrupted.
 const BLOCKS_MAX: u64 = 64;
+
+/// Number of recalled files that are closed together. Closing a file syncs it and records that it is
+/// resident. Lower file systems perform several syncs at once.
+const CLOSED_TOGETHER: usize = 256;
+
+/// Number of threads that close files. It does not depend on the number of processors, because the
+/// threads mostly wait for syncs.
+const THREADS: usize = 8;
 
 impl Execution<'_> {
     /// Recalls files and waits for them, within the rate limit if there is one.
@@ -32,7 +41,8 @@ impl Execution<'_> {
         limit: Option<&RateLimit>,
     ) -> Result<()> {
         let (tier, request, blocks) = (self.tier, self.request, blocks_asked(range));
-        let mut round = Round { tier, blocks, request, asked: VecDeque::new(), waiting: 0 };
+        let (asked, recalled) = (VecDeque::new(), Vec::new());
+        let mut round = Round { tier, blocks, request, asked, waiting: 0, recalled };
         let mut found = Vec::new();
         let walked = self.each_file(paths, &mut |place, tell| {
             if let Some(limit) = limit {
@@ -81,6 +91,14 @@ struct Round<'a> {
     asked: VecDeque<Asked>,
     /// Total number of requested blocks of the files in `asked`.
     waiting: u64,
+    /// Recalled files that are closed next.
+    recalled: Vec<Asked>,
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        drop_by(THREADS, std::mem::take(&mut self.recalled));
+    }
 }
 
 impl Round<'_> {
@@ -159,6 +177,10 @@ impl Round<'_> {
         self.waiting -= asked.blocks;
         let brought = self.bring(&asked, self.blocks.clone());
         let told = brought.and_then(|()| self.tell_recalled(&asked, tell));
+        self.recalled.push(asked);
+        if self.recalled.len() >= CLOSED_TOGETHER {
+            drop_by(THREADS, std::mem::take(&mut self.recalled));
+        }
         told.or_else(|error| report_problem(tell, &error))
     }
 

@@ -70,7 +70,8 @@ impl Queue {
     /// Records that a recall has ended and its thread is free.
     pub(crate) fn served(&self, recall: &Recall) {
         self.waiting.lock().lanes.leave(recall.position.archive);
-        self.came.notify_all();
+        // One more thread may serve a recall now: the calling one, or another if it must wait.
+        self.came.notify_one();
     }
 
     /// Postpones a recall that has begun, until a time of the engine's clock; returns `false` if
