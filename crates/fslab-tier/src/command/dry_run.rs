@@ -51,8 +51,13 @@ impl Execution<'_> {
     ) -> Result<()> {
         let (tier, blocks) = (self.tier, blocks_asked(range));
         let mut planner = tier.planner("recall", Bound::AtMost)?;
-        let mut found = Vec::new();
+        let (mut found, mut met) = (Vec::new(), 0);
         self.each_file(paths, &mut |place, tell| {
+            if met == RECALLED_TOGETHER {
+                planner.recall(&std::mem::take(&mut found), has_limit)?;
+                met = 0;
+            }
+            met += 1;
             let Some((version, offline, bytes)) = tier.offline_part(place, &blocks)? else {
                 return Ok(());
             };
@@ -60,9 +65,6 @@ impl Execution<'_> {
                 return Ok(());
             }
             found.push((version, offline, bytes));
-            if found.len() >= RECALLED_TOGETHER {
-                planner.recall(&std::mem::take(&mut found), has_limit)?;
-            }
             report_done(tell, "would recall", place.path, bytes)
         })?;
         planner.recall(&found, has_limit)?;

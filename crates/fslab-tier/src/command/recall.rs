@@ -107,7 +107,7 @@ impl Round<'_> {
     fn ask_all(&mut self, found: &mut Vec<FoundFile>, tell: &mut EventSink<'_>) -> Result<()> {
         let found = std::mem::take(found);
         let versions = found.iter().filter_map(|(_, version)| version.as_ref());
-        self.tier.prefetch(self.tier.bundled_objects(versions), self.request);
+        self.tier.prefetch(self.tier.bundled_objects(versions), self.request)?;
         found.iter().try_for_each(|(path, _)| {
             self.request.cancellation.check().or(Err(Error::Interrupted))?;
             self.ask(path, tell).or_else(|error| report_problem(tell, &error))

@@ -26,6 +26,8 @@ pub(super) struct Outbound {
     /// The target archives of uploads in progress. An archive is listed once for each upload.
     uploads: Mutex<Vec<Id>>,
     sequences: sequences::Sequences,
+    /// Held during a sync of the tree.
+    pub(super) tree_sync: Mutex<()>,
     /// Whether the files of a bundle are synced one by one, because a sync of the tree has failed.
     pub(super) syncs_one_by_one: AtomicBool,
     /// The sequence number that was drawn when the engine started. Versions archived by this engine
@@ -40,6 +42,7 @@ impl Outbound {
             failed: failover::FailedArchives::default(),
             uploads: Mutex::default(),
             sequences: sequences::Sequences::default(),
+            tree_sync: Mutex::default(),
             syncs_one_by_one: AtomicBool::default(),
             first_sequence,
         }

@@ -50,7 +50,7 @@ pub(crate) struct ReleaseBatch {
 }
 
 impl ReleaseBatch {
-    pub(crate) const FILES_MAX: usize = 2048;
+    pub(crate) const FILES_MAX: usize = 1024;
     const BYTES_MAX: u64 = 256 << 20;
     const READ_BYTES_MAX: u64 = 16 << 20;
 
@@ -115,10 +115,7 @@ impl Tier {
         let reads = self.opening_reads(versions.into_iter().flatten());
         planned(&reads);
         // The heads and the tables are read from the archives themselves, not from a cache.
-        for (archive, container, _) in reads.iter() {
-            archive.forget((ContainerKind::Files, container));
-        }
-        let prefetched = reads.read(|| request.cancellation.check().is_err());
+        let prefetched = reads.read(true, || request.cancellation.check().is_err());
         each_by(threads, files, |file| release(file, &prefetched))
     }
 

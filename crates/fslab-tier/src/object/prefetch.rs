@@ -11,14 +11,17 @@ use crate::id::Id;
 use crate::parallel::each_by;
 
 /// Parts are read together if at most this many bytes lie between them.
-const GAP_MAX: u64 = 64 << 10;
+const GAP_MAX: u64 = 16 << 10;
 
 /// Maximum number of bytes that are read together, unless one part is longer.
 const READ_MAX: u64 = 8 << 20;
 
 /// Number of containers that are read at the same time. It does not depend on the number of
-/// processors, because the threads mostly wait for archives.
+/// processors, because the threads mostly wait for archives. Fewer containers are read at the same
+/// time if parts are long, because calls of archives have a time limit.
 const READERS: usize = 32;
+const READERS_OF_LONG: usize = 8;
+const LONG: u64 = 1 << 20;
 
 /// The identities of an archive and of a container.
 type Key = (Id, Id);
@@ -57,13 +60,20 @@ impl PlannedReads {
         parts.is_some_and(|parts| parts.iter().any(has_part))
     }
 
-    /// Reads the parts. A part is missing in the result if its read failed, or if `is_over` returned
-    /// true.
-    pub(crate) fn read(&self, is_over: impl Fn() -> bool + Sync) -> Prefetched {
+    /// Reads the parts. With `is_fresh`, cached data of the archives is not used. After a failed
+    /// read, or if `is_over` returned true, the remaining parts of the container are missing in the
+    /// result.
+    pub(crate) fn read(&self, is_fresh: bool, is_over: impl Fn() -> bool + Sync) -> Prefetched {
         let mut containers: Vec<_> = self.0.iter().collect();
-        let pieces = each_by(READERS, &mut containers, |(key, (archive, parts))| {
+        let parts = containers.iter().flat_map(|(_, (_, parts))| parts);
+        let has_long = parts.into_iter().any(|part| part.end - part.start > LONG);
+        let readers = if has_long { READERS_OF_LONG } else { READERS };
+        let pieces = each_by(readers, &mut containers, |(key, (archive, parts))| {
+            let container = (ContainerKind::Files, key.1);
+            if is_fresh && !is_over() {
+                archive.forget(container);
+            }
             let read = |part: &Range<u64>| {
-                let container = (ContainerKind::Files, key.1);
                 if is_over() { None } else { Piece::read(&**archive, container, part.clone()) }
             };
             parts.iter().map_while(read).collect()
@@ -141,12 +151,12 @@ mod tests {
             parts.into_iter().map(|(container, part)| (Arc::clone(&shared), container, part)),
         );
         assert!(planned.has(Id([1; 16]), container, &(50..60)));
-        let read = planned.read(|| false);
+        let read = planned.read(false, || false);
         assert_eq!(archive.faults().reads.load(Ordering::SeqCst), 2);
         let get = |container, part: Range<u64>| read.get(Id([1; 16]), container, &part);
         assert!(get(container, 15..105).is_some_and(|piece| piece.has(&(15..105))));
         assert!(get(container, 9..20).is_none() && get(missing, 0..1).is_none());
         assert!(read.has_container(Id([1; 16]), missing));
-        assert!(!planned.read(|| true).has(Id([1; 16]), container, &(10..20)), "it was over");
+        assert!(!planned.read(true, || true).has(Id([1; 16]), container, &(10..20)), "it was over");
     }
 }

@@ -167,7 +167,7 @@ impl ObjectReader {
     ) -> crate::Result<Self> {
         let container = version.location.container;
         let parts = whole_to_read(version).map(|whole| (Arc::clone(archive), container, whole));
-        Self::open_prefetched(archive, version, &PlannedReads::of(parts).read(|| false))
+        Self::open_prefetched(archive, version, &PlannedReads::of(parts).read(false, || false))
     }
 
     /// Like [`Self::open`], without reading the parts that were read before.

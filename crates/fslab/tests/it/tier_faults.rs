@@ -102,7 +102,8 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let hanging = FaultyArchive::over(tiered, "read on /files/** delay 12s");
     let log = tiered.beside("log");
     let option = format!("log={}", log.display());
-    tiered.place().mount(&["-l", "tier", "-o", &option]);
+    // With a rate limit, the files of a bundle are read one by one.
+    tiered.place().mount(&["-l", "tier:recall-rate=1GiB", "-o", &option]);
     let mut recall = fslab(&["tier", "recall", small.to_str().unwrap()]);
     let mut recall = recall.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let point = tiered.path("");

@@ -34,6 +34,8 @@ impl Tier {
     /// # Errors
     /// Errors of the lower file system.
     pub(crate) fn sync_tree(&self) -> Result<()> {
+        // The kernel reports a failure to one of several callers. Each later caller sees the flag.
+        let _turn = self.outbound.tree_sync.lock();
         let synced = self.lower.syncfs(&self.request(), Ino::ROOT);
         synced.inspect_err(|error| {
             if error.errno() != Errno::INTR {

@@ -23,10 +23,12 @@ const READERS: usize = 8;
 /// While a file waits, other callers can't archive or release it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum number of bytes of files that are being uploaded at the same time, unless one file is
-/// larger. A large file counts as [`UPLOADED_MAX`], because only a part of it is in memory.
-const UPLOADING_MAX: u64 = 128 << 20;
-const UPLOADED_MAX: u64 = 64 << 20;
+/// Maximum number of bytes of small files and bundles that are being uploaded at the same time.
+const UPLOADING_MAX: u64 = 64 << 20;
+
+/// Maximum number of large files that are being uploaded at the same time. Only a part of each is in
+/// memory. They don't delay bundles, because a bundle is uploaded before the next large file.
+const LARGE_MAX: usize = 4;
 
 /// Receives the path and the outcome of each file to be archived.
 pub type OutcomeSink<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a;
@@ -47,15 +49,35 @@ pub struct Archiver<'a> {
     since_ns: u64,
     /// The submitted files by inode, each with other names under which it was submitted later.
     names: HashMap<Ino, Vec<Vec<u8>>>,
-    uploads: Workers<Upload>,
-    /// The bytes of the uploads in progress.
-    uploading: u64,
+    uploads: Workers<(Load, Outcomes)>,
+    /// The load of the uploads in progress.
+    load: Load,
+    /// The first error of recording archived files that was not returned yet.
+    unrecorded: Option<Error>,
 }
 
-/// An upload that has ended.
-struct Upload {
+/// What uploads occupy.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    /// The bytes of small files and bundles.
     bytes: u64,
-    outcomes: Outcomes,
+    /// The number of large files.
+    large: usize,
+}
+
+impl Load {
+    fn of(size: u64) -> Self {
+        match is_bundle_first(size) {
+            true => Self { bytes: 0, large: 1 },
+            false => Self { bytes: size, large: 0 },
+        }
+    }
+
+    /// Returns whether there is room for another upload.
+    fn has_room_for(self, other: Self) -> bool {
+        let has_room = self.bytes == 0 || self.bytes + other.bytes <= UPLOADING_MAX;
+        has_room && self.large + other.large <= LARGE_MAX
+    }
 }
 
 impl Tier {
@@ -79,7 +101,8 @@ impl Tier {
             since_ns: 0,
             names: HashMap::new(),
             uploads: Workers::new(self.settings.uploads),
-            uploading: 0,
+            load: Load::default(),
+            unrecorded: None,
         }
     }
 }
@@ -93,7 +116,12 @@ impl Archiver<'_> {
     /// Errors of `told`, and of recording archived files in the catalogue. Errors of a file are
     /// passed to `told`.
     pub fn archive(&mut self, place: &WalkEntry<'_>, told: &mut OutcomeSink<'_>) -> Result<()> {
-        self.finish_if_due(told)?;
+        self.submit(place, told)?;
+        self.take_unrecorded()
+    }
+
+    fn submit(&mut self, place: &WalkEntry<'_>, told: &mut OutcomeSink<'_>) -> Result<()> {
+        self.upload_if_due(told)?;
         let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
         if let Some(names) = self.names.get_mut(&ino) {
             names.push(path.to_vec());
@@ -129,6 +157,11 @@ impl Archiver<'_> {
     /// # Errors
     /// The errors of [`Self::archive`].
     pub fn finish_if_due(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
+        self.upload_if_due(told)?;
+        self.take_unrecorded()
+    }
+
+    fn upload_if_due(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         while let Some(upload) = self.uploads.take_ended() {
             self.tell(upload, told)?;
         }
@@ -144,11 +177,16 @@ impl Archiver<'_> {
     /// # Errors
     /// The errors of [`Self::archive`].
     pub fn finish(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
-        let mut done = self.upload_all(told);
+        self.upload_all(told)?;
         while let Some(upload) = self.uploads.wait_for_one() {
-            done = done.and(self.tell(upload, told));
+            self.tell(upload, told)?;
         }
-        done
+        self.take_unrecorded()
+    }
+
+    /// Returns the error of recording archived files, once all other files were submitted.
+    fn take_unrecorded(&mut self) -> Result<()> {
+        self.unrecorded.take().map_or(Ok(()), Err)
     }
 
     fn begin(&self, ino: Ino, path: &[u8]) -> Result<Option<Job>> {
@@ -170,17 +208,13 @@ impl Archiver<'_> {
         let (tier, request) = (self.tier, self.request);
         let contents = each_by(threads, &mut waiting, |job| tier.read_whole(job, request));
         self.filling.begin_reading();
-        let mut done = Ok(());
         for (job, contents) in waiting.into_iter().zip(contents) {
             match contents {
                 Ok(contents) => {
                     let is_complete = self.filling.gather(contents.bundled_bytes());
                     self.gathered.push(Gathered { job, contents });
                     if is_complete {
-                        match self.upload_gathered(told) {
-                            Err(error @ Error::Interrupted) => return Err(error),
-                            uploaded => done = done.and(uploaded),
-                        }
+                        self.upload_gathered(told)?;
                     }
                 }
                 Err(error) => {
@@ -190,7 +224,7 @@ impl Archiver<'_> {
                 }
             }
         }
-        done
+        Ok(())
     }
 
     fn upload_gathered(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
@@ -202,44 +236,48 @@ impl Archiver<'_> {
             return Ok(());
         }
         let bytes = gathered.iter().map(|file| file.contents.bundled_bytes() as u64).sum();
-        self.upload(bytes, told, |tier, pace| tier.upload_bundle(gathered, pace))
+        let load = Load { bytes, large: 0 };
+        self.upload(load, told, |tier, pace| tier.upload_bundle(gathered, pace))
     }
 
     fn upload_alone(&mut self, job: Job, told: &mut OutcomeSink<'_>) -> Result<()> {
-        let bytes = job.attr.size.min(UPLOADED_MAX);
-        self.upload(bytes, told, |tier, pace| tier.upload_alone(job, pace))
+        let load = Load::of(job.attr.size);
+        self.upload(load, told, |tier, pace| tier.upload_alone(job, pace))
     }
 
     /// Starts an upload, once there is room for it.
     fn upload(
         &mut self,
-        bytes: u64,
+        load: Load,
         told: &mut OutcomeSink<'_>,
         work: impl FnOnce(&Arc<Tier>, Pace<'_>) -> Outcomes + Send + 'static,
     ) -> Result<()> {
-        while self.uploads.are_busy() || self.uploading + bytes > UPLOADING_MAX {
+        while self.uploads.are_busy() || !self.load.has_room_for(load) {
             let Some(upload) = self.uploads.wait_for_one() else { break };
             self.tell(upload, told)?;
         }
-        self.uploading += bytes;
+        self.load.bytes += load.bytes;
+        self.load.large += load.large;
         let (tier, request) = (Arc::clone(self.tier), self.request.clone());
         let limit = self.limit.clone();
-        self.uploads.start(move || {
-            let outcomes = work(&tier, tier.pace(&request, limit.as_deref()));
-            Upload { bytes, outcomes }
-        });
-        self.finish_if_due(told)
+        self.uploads.start(move || (load, work(&tier, tier.pace(&request, limit.as_deref()))));
+        self.upload_if_due(told)
     }
 
     /// Reports the outcomes of an upload.
-    fn tell(&mut self, upload: Upload, told: &mut OutcomeSink<'_>) -> Result<()> {
-        self.uploading -= upload.bytes;
-        let Outcomes { files, recorded } = upload.outcomes;
-        for file in files {
-            self.tell_file(file.ino, &file.path, file.outcome, told)?;
-        }
+    fn tell(
+        &mut self,
+        (load, outcomes): (Load, Outcomes),
+        told: &mut OutcomeSink<'_>,
+    ) -> Result<()> {
+        self.load.bytes -= load.bytes;
+        self.load.large -= load.large;
+        let Outcomes { files, recorded } = outcomes;
         // Even if recording failed, the files are archived. The next start or scan records them.
-        recorded
+        self.unrecorded = self.unrecorded.take().or(recorded.err());
+        files
+            .into_iter()
+            .try_for_each(|file| self.tell_file(file.ino, &file.path, file.outcome, told))
     }
 
     /// Reports the outcome for each name under which a file was submitted.

@@ -33,7 +33,7 @@ pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 /// Bundles with fewer files than this are read, encoded and recorded by one thread.
 pub(super) const SHARED_MIN: usize = 64;
 
-/// Number of files that [`READERS`] threads read in parallel before they are bundled.
+/// Number of files that several threads read in parallel before they are bundled.
 const READ_TOGETHER: usize = 256;
 
 /// A bundle is archived once it has this many bytes of files.

@@ -23,11 +23,10 @@ use crate::stored::Residency;
 impl Tier {
     /// Durably records in files' xattrs that they are archived. Returns the result of each file.
     pub(super) fn mark_all(&self, archived: &[(&Job, &ObjectRow)]) -> Vec<Result<()>> {
-        let are_together = archived.len() >= self.settings.synced_together
-            && self.lower.syncs_whole_tree()
-            && !self.outbound.syncs_one_by_one.load(Ordering::SeqCst);
-        // If the sync of the tree fails, a sync of each file shows which files are affected.
-        if !are_together || self.sync_tree().is_err() {
+        let are_together =
+            archived.len() >= self.settings.synced_together && self.lower.syncs_whole_tree();
+        // If a sync of the tree fails, a sync of each file shows which files are affected.
+        if !are_together || !self.syncs_together() {
             return archived.iter().map(|(job, row)| self.mark(job, row)).collect();
         }
         let write = |(job, row): &(&Job, &ObjectRow)| self.write_mark_unsynced(job, row);
@@ -35,15 +34,20 @@ impl Tier {
             share.iter().map(write).collect::<Vec<Result<()>>>()
         });
         let written: Vec<Result<()>> = written.into_iter().flatten().collect();
-        match self.sync_tree() {
-            Ok(()) => written,
-            Err(_) => {
-                let sync = |((job, _), written): (&(&Job, &ObjectRow), Result<()>)| {
-                    written.and_then(|()| self.sync_mark(job))
-                };
-                archived.iter().zip(written).map(sync).collect()
-            }
+        if self.syncs_together() {
+            return written;
         }
+        let sync = |((job, _), written): (&(&Job, &ObjectRow), Result<()>)| {
+            written.and_then(|()| self.sync_mark(job))
+        };
+        archived.iter().zip(written).map(sync).collect()
+    }
+
+    /// Syncs the tree. Returns whether this succeeded, and no sync of the tree has failed before.
+    fn syncs_together(&self) -> bool {
+        let has_failed = || self.outbound.syncs_one_by_one.load(Ordering::SeqCst);
+        // A sync for another bundle may fail during this one.
+        !has_failed() && self.sync_tree().is_ok() && !has_failed()
     }
 
     /// Durably records in a file's xattr that it is archived.

@@ -42,7 +42,8 @@ impl FileOutcome {
 impl Tier {
     /// Archives a file in its own container.
     pub(super) fn upload_alone(&self, job: Job, pace: Pace<'_>) -> Outcomes {
-        let outcome = self.copy_out(&job, pace);
+        // The file may have changed while it waited for other uploads.
+        let outcome = self.unchanged(&job).map(drop).and_then(|()| self.copy_out(&job, pace));
         Outcomes { files: vec![FileOutcome::of(job, outcome)], recorded: Ok(()) }
     }
 

@@ -13,8 +13,8 @@ use crate::id::Id;
 /// How long an archive must have been unavailable before a copy in another one is staged.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Recalls are tried again at shorter intervals. So if an archive was not seen for this long, it
-/// may have been available meanwhile, and its failure is treated as a new one.
+/// Recalls for programs are tried again at shorter intervals. So if an archive was opened again, and
+/// not seen as unavailable for this long, its next failure is a new one.
 const UNSEEN: Duration = WAIT.saturating_mul(2);
 
 /// Maximum number of containers whose archives are remembered.
@@ -34,6 +34,14 @@ struct Failure {
     last_ns: u64,
     /// Whether the archive has been unavailable since the tier was opened.
     is_from_start: bool,
+    /// Whether the archive was opened again meanwhile. Perhaps it became unavailable at once.
+    was_opened: bool,
+}
+
+impl Failure {
+    fn new(now_ns: u64) -> Self {
+        Self { first_ns: now_ns, last_ns: now_ns, is_from_start: false, was_opened: false }
+    }
 }
 
 /// Who asks for a block.
@@ -55,14 +63,14 @@ impl Default for ColdStorage {
 impl ColdStorage {
     /// Records that an archive was unavailable when the tier was opened.
     pub(in crate::engine) fn note_absent(&self, archive: Id, now_ns: u64) {
-        let failure = Failure { first_ns: now_ns, last_ns: now_ns, is_from_start: true };
+        let failure = Failure { is_from_start: true, ..Failure::new(now_ns) };
         self.failures.lock().insert(archive, failure);
     }
 
     /// Records that an archive could be opened again.
     pub(in crate::engine) fn note_opened(&self, archive: Id) {
         if let Some(failure) = self.failures.lock().get_mut(&archive) {
-            failure.is_from_start = false;
+            (failure.is_from_start, failure.was_opened) = (false, true);
         }
     }
 
@@ -77,13 +85,9 @@ impl ColdStorage {
         let mut failures = self.failures.lock();
         let since = |past_ns| Duration::from_nanos(now_ns.saturating_sub(past_ns));
         let are_new = unavailable.iter().map(|archive| {
-            let failure = failures.entry(*archive).or_insert(Failure {
-                first_ns: now_ns,
-                last_ns: now_ns,
-                is_from_start: false,
-            });
-            if since(failure.last_ns) > UNSEEN {
-                failure.first_ns = now_ns;
+            let failure = failures.entry(*archive).or_insert(Failure::new(now_ns));
+            if failure.was_opened && since(failure.last_ns) > UNSEEN {
+                *failure = Failure::new(now_ns);
             }
             failure.last_ns = now_ns;
             let is_awaited = !failure.is_from_start || asker == Asker::Program;
@@ -129,12 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn failure_that_was_not_seen_for_a_while_is_new() {
+    fn failure_after_the_archive_was_opened_again_is_new() {
         let cold = ColdStorage::default();
-        assert!(must_wait(&cold, Asker::Program, 100));
-        assert!(!must_wait(&cold, Asker::Program, 220));
-        assert!(must_wait(&cold, Asker::Program, 341));
-        assert!(!must_wait(&cold, Asker::Program, 401));
+        assert!(must_wait(&cold, Asker::Command, 100));
+        assert!(!must_wait(&cold, Asker::Command, 5000), "a command may be run seldom");
+        [A, B].iter().for_each(|archive| cold.note_opened(*archive));
+        assert!(!must_wait(&cold, Asker::Command, 5100), "it became unavailable at once");
+        assert!(must_wait(&cold, Asker::Command, 5221));
+        assert!(!must_wait(&cold, Asker::Command, 5281));
     }
 
     #[test]

@@ -1,21 +1,28 @@
 //! Objects of bundles that a command reads together before it recalls their files. The recalls then
 //! find them in the cache of readers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use fslab_vfs::Request;
 
 use crate::archive::Archive;
 use crate::engine::Tier;
-use crate::object::prefetch::PlannedReads;
+use crate::error::Error;
+use crate::object::prefetch::{PlannedReads, Prefetched};
 use crate::object::reader::{END_BYTES_MAX, ObjectReader};
 use crate::parallel::each_by;
-use crate::stored::Version;
+use crate::stored::{Location, Version};
 
 /// Number of files to collect for one call of [`Tier::prefetch`]. The cache of readers has room for
 /// their objects.
 pub(crate) const RECALLED_TOGETHER: usize = 1024;
+
+/// Interval at which a waiting caller checks whether it was interrupted.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Objects that are read together, each with the archive from which it is read.
 #[derive(Default)]
@@ -42,11 +49,13 @@ impl Tier {
         let is_small = |version: &&Version| version.location.length <= END_BYTES_MAX;
         let small: Vec<_> =
             versions.filter(is_small).filter(|_| self.recalls.limit.is_none()).collect();
-        let mut counts = HashMap::new();
-        for version in &small {
-            *counts.entry(version.location.container).or_insert(0) += 1;
+        // A file with several names occurs several times.
+        let mut members: HashMap<_, HashSet<_>> = HashMap::new();
+        for Location { container, offset, .. } in small.iter().map(|version| version.location) {
+            members.entry(container).or_default().insert(offset);
         }
-        let shared = small.into_iter().filter(|version| counts[&version.location.container] > 1);
+        let is_shared = |version: &&Version| members[&version.location.container].len() > 1;
+        let shared = small.into_iter().filter(is_shared);
         let first_archive = |version| {
             // A recall reads the first archive that has the block.
             let archive = self.may_hold(version).into_iter().next();
@@ -63,17 +72,59 @@ impl Tier {
 
     /// Reads objects, and keeps them for recalls. Errors are not reported, because the recalls will
     /// read the objects again.
-    pub(crate) fn prefetch(&self, mut bundled: BundledObjects<'_>, request: &Request) {
-        let prefetched = bundled.reads.read(|| request.cancellation.check().is_err());
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]. The reads then end in the background.
+    pub(crate) fn prefetch(
+        &self,
+        bundled: BundledObjects<'_>,
+        request: &Request,
+    ) -> crate::Result<()> {
+        let BundledObjects { mut objects, reads } = bundled;
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let prefetched = read_in_background(reads, request)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        each_by(processors, &mut bundled.objects, |(archive, version)| {
+        each_by(processors, &mut objects, |(archive, version)| {
             let part = version.location.range();
             let container = version.location.container;
             if part.is_some_and(|part| prefetched.has(archive.id(), container, &part))
                 && let Ok(reader) = ObjectReader::open_prefetched(archive, version, &prefetched)
             {
                 self.recalls.readers.put(archive.id(), version, reader);
+                // If the archive was detached meanwhile, the reader must not keep it open.
+                if !self.has_archive(archive.id()) {
+                    self.forget_readers(archive.id());
+                }
             }
         });
+        Ok(())
+    }
+}
+
+/// Reads parts in a separate thread, because a caller must not wait for an archive after it was
+/// interrupted. The thread keeps the archives open, but not the tier.
+fn read_in_background(reads: PlannedReads, request: &Request) -> crate::Result<Prefetched> {
+    let (done, is_done) = channel();
+    let is_over = request.cancellation.clone();
+    let work = move || {
+        let prefetched = reads.read(false, || is_over.check().is_err());
+        // A caller that was interrupted does not receive this.
+        done.send(prefetched).unwrap_or_default();
+    };
+    if let Err(error) = thread::Builder::new().name("fslab-prefetch".to_owned()).spawn(work) {
+        tracing::debug!(%error, "can't read objects together");
+        return Ok(Prefetched::default());
+    }
+    loop {
+        match is_done.recv_timeout(LOOK_EVERY) {
+            Ok(prefetched) => return Ok(prefetched),
+            Err(RecvTimeoutError::Timeout) => {
+                request.cancellation.check().or(Err(Error::Interrupted))?;
+            }
+            // The thread panicked.
+            Err(RecvTimeoutError::Disconnected) => return Ok(Prefetched::default()),
+        }
     }
 }
