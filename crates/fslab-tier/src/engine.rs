@@ -106,8 +106,8 @@ pub struct Settings {
     /// Minimum number of files in a bundle for which the whole lower tree is synced. The files of a
     /// smaller bundle are synced one by one.
     pub synced_together: usize,
-    /// Maximum number of bundles and separate files that a command or a run of the policy uploads at
-    /// the same time.
+    /// Maximum number of bundles and separate files that a command or a run of the policy uploads
+    /// at the same time.
     pub uploads: usize,
     /// Number of threads that recall blocks. The engine starts at least one for each attached
     /// archive; 0 disables recalls.

@@ -6,6 +6,7 @@
 
 pub mod archived_tree;
 pub mod bundle;
+mod piece;
 pub(crate) mod prefetch;
 pub mod reader;
 pub(crate) mod shape;

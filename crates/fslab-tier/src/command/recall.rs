@@ -24,8 +24,8 @@ use crate::stored::{BLOCK_BYTES, Version};
 /// interrupted.
 const BLOCKS_MAX: u64 = 64;
 
-/// Number of recalled files that are closed together. Closing a file syncs it and records that it is
-/// resident. Lower file systems perform several syncs at once.
+/// Number of recalled files that are closed together. Closing a file syncs it and records that it
+/// is resident. Lower file systems perform several syncs at once.
 const CLOSED_TOGETHER: usize = 256;
 
 /// Number of threads that close files. It does not depend on the number of processors, because the

@@ -25,7 +25,7 @@ use crate::object::reader::ObjectReader;
 use crate::rate_limit::RateLimit;
 use crate::stored::{BLOCK_BYTES, Location, Version};
 
-mod cold_storage;
+pub(super) mod cold_storage;
 pub(super) mod fetching;
 mod lanes;
 pub(super) mod movers;
@@ -35,8 +35,7 @@ pub(super) mod prefetching;
 mod waiter;
 mod waiting;
 
-use cold_storage::ColdStorage;
-use fetching::Staging;
+use cold_storage::{ColdStorage, Staging};
 use waiter::{Deferred, Waiter};
 pub use waiting::Recall;
 pub mod queue;
@@ -259,7 +258,8 @@ impl Tier {
     ///
     /// # Errors
     /// `NoCopy` if all archives with a block are unavailable; `Staging` if an archive stages a
-    /// block; `NotNow` if a copy in cold storage is not staged yet; `Interrupted`; otherwise as [`Self::recall`], with the path of the file.
+    /// block; `NotNow` if a copy in cold storage is not staged yet; `Interrupted`; otherwise as
+    /// [`Self::recall`], with the path of the file.
     pub(crate) fn recall_in_bulk(
         &self,
         file: &Arc<TieredFile>,

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::piece::Piece;
 use super::prefetch::{PlannedReads, Prefetched};
 use super::writer::{Heading, Referred, is_zero};
 use crate::archive::{Archive, Container, ContainerKind};
@@ -66,46 +67,6 @@ impl BlockSum {
     pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
         let is_same = |hash: [u8; 32]| *blake3::hash(bytes).as_bytes() == hash;
         bytes.len() == self.length && self.hash.map_or_else(|| is_zero(bytes), is_same)
-    }
-}
-
-/// A part of a container, and its offset.
-pub(super) struct Piece {
-    offset: u64,
-    bytes: Vec<u8>,
-}
-
-impl Piece {
-    /// Reads a part. Returns `None` if the read fails; later reads of the part then report the
-    /// error.
-    pub(super) fn read(
-        archive: &dyn Archive,
-        container: Container,
-        place: Range<u64>,
-    ) -> Option<Self> {
-        let length = usize::try_from(place.end - place.start).ok()?;
-        let (offset, mut bytes) = (place.start, vec![0; length]);
-        let read = archive.read(container, offset, &mut bytes);
-        read.ok().filter(|count| *count == length).map(|_| Self { offset, bytes })
-    }
-
-    fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
-        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
-        self.bytes.get(start..start.checked_add(length)?)
-    }
-
-    fn range(&self, place: &Range<u64>) -> Option<&[u8]> {
-        self.get(place.start, usize::try_from(place.end.checked_sub(place.start)?).ok()?)
-    }
-
-    /// Returns whether the piece contains a part of the container.
-    pub(super) fn has(&self, place: &Range<u64>) -> bool {
-        self.range(place).is_some()
-    }
-
-    /// Returns a part of the piece.
-    pub(super) fn part(&self, place: &Range<u64>) -> Option<Self> {
-        self.range(place).map(|bytes| Self { offset: place.start, bytes: bytes.to_vec() })
     }
 }
 

@@ -26,8 +26,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of small files and bundles that are being uploaded at the same time.
 const UPLOADING_MAX: u64 = 64 << 20;
 
-/// Maximum number of large files that are being uploaded at the same time. Only a part of each is in
-/// memory. They don't delay bundles, because a bundle is uploaded before the next large file.
+/// Maximum number of large files that are being uploaded at the same time. Only a part of each is
+/// in memory. They don't delay bundles, because a bundle is uploaded before the next large file.
 const LARGE_MAX: usize = 4;
 
 /// Receives the path and the outcome of each file to be archived.

@@ -8,19 +8,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
+use crate::archive::Later;
 use crate::id::Id;
 
 /// How long an archive must have been unavailable before a copy in another one is staged.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Recalls for programs are tried again at shorter intervals. So if an archive was opened again, and
-/// not seen as unavailable for this long, its next failure is a new one.
+/// Recalls for programs are tried again at shorter intervals. So if an archive was opened again,
+/// and not seen as unavailable for this long, its next failure is a new one.
 const UNSEEN: Duration = WAIT.saturating_mul(2);
 
 /// Maximum number of containers whose archives are remembered.
 const BEGUN_MAX: usize = 10_000;
 
-/// The facts for decisions about copies in cold storage. They are forgotten when the tier is closed.
+/// The facts for decisions about copies in cold storage. They are lost when the tier is closed.
 pub(in crate::engine) struct ColdStorage {
     /// Containers that were staged, each with the archive that stages it.
     begun: Cache<Id, Id>,
@@ -44,7 +45,7 @@ impl Failure {
     }
 }
 
-/// Who asks for a block.
+/// The kind of caller that needs a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Asker {
     /// A program that waits for the block.
@@ -52,6 +53,24 @@ pub(in crate::engine) enum Asker {
     /// A command that continues with other files. Its tier may have been opened for this command
     /// alone, so an archive that is unavailable from the start is not expected to return.
     Command,
+}
+
+/// What is done about a block in cold storage.
+#[derive(Clone, Debug)]
+pub(in crate::engine) enum Staging {
+    /// An archive is staging the block.
+    Begun(Later),
+    /// No archive was asked to stage the block yet.
+    NotYet,
+}
+
+/// Whether a copy in cold storage may be staged, which may cost money and take hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum MayStage {
+    /// No copy is staged.
+    No,
+    /// One copy is staged for this asker, unless another archive has just become unavailable.
+    For(Asker),
 }
 
 impl Default for ColdStorage {

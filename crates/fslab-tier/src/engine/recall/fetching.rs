@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result};
 
-use crate::archive::{Archive, ContainerKind, Later, Staged};
+use crate::archive::{Archive, ContainerKind, Staged};
 use crate::engine::Tier;
 use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::files::TieredFile;
-use crate::engine::recall::Recall;
-use crate::engine::recall::cold_storage::Asker;
-use crate::engine::recall::queue::Class;
+use crate::engine::recall::cold_storage::{Asker, MayStage, Staging};
 use crate::id::Id;
 use crate::object::reader::whole_to_read;
 use crate::stored::{BLOCK_BYTES, Version};
@@ -25,35 +23,6 @@ pub(in crate::engine) enum Fetched {
     Unavailable,
     /// All readable archives that contain the block have it in cold storage.
     Cold(Staging),
-}
-
-/// What is done about a block in cold storage.
-#[derive(Clone, Debug)]
-pub(in crate::engine) enum Staging {
-    /// An archive is staging the block.
-    Begun(Later),
-    /// No archive was asked to stage the block yet.
-    NotYet,
-}
-
-/// Whether a copy in cold storage may be staged, which may cost money and take hours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum MayStage {
-    /// No copy is staged.
-    No,
-    /// One copy is staged for this asker, unless another archive has just become unavailable.
-    For(Asker),
-}
-
-impl MayStage {
-    pub(super) fn of(recall: &Recall) -> Self {
-        match recall.class() {
-            // Nobody may ever read the block.
-            Class::Ahead if recall.waiters() == 0 => Self::No,
-            Class::Bulk => Self::For(Asker::Command),
-            Class::Ahead | Class::Waiting => Self::For(Asker::Program),
-        }
-    }
 }
 
 /// An archive that has a block in cold storage, and the container of the block.
@@ -74,8 +43,8 @@ impl Tier {
     /// Returns a block from the first available archive with an intact copy of it, or combined from
     /// several damaged copies. If no archive has a readable copy, starts to stage a copy in cold
     /// storage, as far as `may_stage` permits this. The result is [`Fetched::Unavailable`] only if
-    /// an archive with a recorded copy is unavailable, no other archive with a recorded copy failed,
-    /// and no copy is in cold storage.
+    /// an archive with a recorded copy is unavailable, no other archive with a recorded copy
+    /// failed, and no copy is in cold storage.
     pub(in crate::engine) fn fetch(
         &self,
         file: &TieredFile,

@@ -14,7 +14,8 @@ use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, KnownResidency};
 use crate::engine::metrics::Counter;
 use crate::engine::recall::Recall;
-use crate::engine::recall::fetching::{Fetched, MayStage, Staging};
+use crate::engine::recall::cold_storage::Staging;
+use crate::engine::recall::fetching::Fetched;
 use crate::engine::recall::queue::Queue;
 use crate::error::Error;
 use crate::lower::{OwnFile, is_full};
@@ -186,7 +187,7 @@ impl Tier {
                 None => return Ok(Served::Done),
             }
         };
-        let fetched = self.fetch(&recall.file, &version, recall.block, MayStage::of(recall));
+        let fetched = self.fetch(&recall.file, &version, recall.block, recall.may_stage());
         let mut state = recall.file.lock();
         let has_moved = |known: &KnownResidency| known.recorded.version.object != version.object;
         let bytes = match fetched {

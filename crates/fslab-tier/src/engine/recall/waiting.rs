@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::archive::Later;
 use crate::engine::files::{FileUse, TieredFile};
-use crate::engine::recall::fetching::Staging;
+use crate::engine::recall::cold_storage::{Asker, MayStage, Staging};
 use crate::engine::recall::order::{Class, Place, Position};
 
 /// The recall of one requested block.
@@ -90,6 +90,16 @@ impl Recall {
     /// Returns the waiting processes.
     pub(crate) fn who_waits(&self) -> Vec<WaitingFor> {
         self.waiters.lock().by_number.values().map(|(who, _)| *who).collect()
+    }
+
+    /// Returns whether a copy in cold storage may be staged for the recall.
+    pub(super) fn may_stage(&self) -> MayStage {
+        match self.class() {
+            // Perhaps no program ever reads the block.
+            Class::Ahead if self.waiters() == 0 => MayStage::No,
+            Class::Bulk => MayStage::For(Asker::Command),
+            Class::Ahead | Class::Waiting => MayStage::For(Asker::Program),
+        }
     }
 
     /// Returns the reason why the recall waits, if an archive is staging its block.
