@@ -301,6 +301,7 @@ impl Bucket {
     pub fn cold_state(&self, key: &str) -> Result<ColdState> {
         let headers = self.transport.send(self.call(Counter::Get, Method::HEAD, key))?.headers;
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        // The store sends no such header if the object was never restored.
         let restore = header("x-amz-restore").unwrap_or_default();
         if restore.contains("ongoing-request=\"true\"") {
             return Ok(ColdState::Restoring);

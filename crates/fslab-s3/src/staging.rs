@@ -17,8 +17,8 @@ use crate::transport::{Cause, Failure};
 const CHECK_FIRST: Duration = Duration::from_secs(1);
 /// The longest interval. A restore takes minutes to days, and each check costs a request.
 const CHECK_MAX: Duration = Duration::from_secs(60);
-/// For how long reads of an object fail without a request after a check of its restore. If nobody
-/// checks the restore any more, the next read asks the store again.
+/// The time after a check of a restore in which reads of the object fail without a request. Later,
+/// the next read sends a request again.
 const REFUSE_FOR: Duration = Duration::from_secs(300);
 
 /// The number of remembered restores.

@@ -98,7 +98,7 @@ impl Recalls {
 /// The error of a recall.
 struct Stopped {
     error: fslab_vfs::Error,
-    /// What was done about the block, if its recall is postponed and it is in cold storage.
+    /// If the recall is postponed because the block is in cold storage: whether an archive stages it.
     staging: Option<Staging>,
 }
 

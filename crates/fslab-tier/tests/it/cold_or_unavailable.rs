@@ -9,7 +9,7 @@ use fslab_tier::command::{Command, Event};
 use fslab_tier::queue::Class;
 use fslab_vfs::Ino;
 
-use crate::support::{MIB, noise, until};
+use crate::support::{MIB, noise, problems, until};
 use crate::unavailable::{Late, told, usual, waits, while_it_waits};
 
 impl Late {
@@ -122,6 +122,13 @@ fn restore_continues_in_its_archive() {
         assert_eq!(staged_in(1), 0);
         set_gone(true);
         turn_until(&|| staged_in(1) > 0);
+        // From then on, the second archive continues, even if the first one is back.
+        let before = staged_in(0);
+        set_gone(false);
+        late.comes();
+        let again = staged_in(1) + 2;
+        turn_until(&|| staged_in(1) >= again);
+        assert_eq!(staged_in(0), before);
         late.set_cold(false);
         late.hands.turn(Duration::from_secs(60));
     });
@@ -131,12 +138,7 @@ fn restore_continues_in_its_archive() {
 /// Returns the problems that a recall of all files reports.
 fn problems_of_recall(late: &Late) -> Vec<String> {
     let recall = Command::Recall { paths: vec![Vec::new()], range: None, rate: 0 };
-    let told = told(late, &recall).into_iter();
-    told.filter_map(|event| match event {
-        Event::Problem { what } => Some(what),
-        _ => None,
-    })
-    .collect()
+    problems(told(late, &recall))
 }
 
 /// A command goes through many files quickly. If it staged copies during a short failure, each file

@@ -9,7 +9,7 @@ use fslab_tier::command::{Command, Event};
 use fslab_tier::{Id, Settings, own_request};
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
 
-use crate::support::{Bench, Hands, MIB, TIER, noise, told, until};
+use crate::support::{Bench, Hands, MIB, TIER, noise, problems, told, until};
 
 /// The reason that [`fslab_tier::archive::testing::MemoryArchive`] gives.
 const REASON: &str = "the archive is restoring it, expected until 2030-03-17T17:46:40Z";
@@ -254,12 +254,7 @@ fn container_that_just_became_readable_is_read_at_once() {
 
 /// Returns the problems that a command reports.
 fn told_of(bench: &Bench, command: &Command) -> Vec<String> {
-    let told = told(bench, command).into_iter();
-    told.filter_map(|event| match event {
-        Event::Problem { what } => Some(what),
-        _ => None,
-    })
-    .collect()
+    problems(told(bench, command))
 }
 
 /// A scrub does not pay for restores. It neither reports cold copies as damaged nor replaces them.

@@ -257,6 +257,15 @@ impl Bench {
     }
 }
 
+/// Returns the problems among the events of a command.
+pub fn problems(told: Vec<Event>) -> Vec<String> {
+    let problems = told.into_iter().filter_map(|event| match event {
+        Event::Problem { what } => Some(what),
+        _ => None,
+    });
+    problems.collect()
+}
+
 /// Returns the events of a command.
 pub fn told(bench: &Bench, command: &Command) -> Vec<Event> {
     let mut events = Vec::new();

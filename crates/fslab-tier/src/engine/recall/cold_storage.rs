@@ -55,7 +55,7 @@ pub(in crate::engine) enum Asker {
     Command,
 }
 
-/// What is done about a block in cold storage.
+/// Whether an archive stages a block that is in cold storage.
 #[derive(Clone, Debug)]
 pub(in crate::engine) enum Staging {
     /// An archive is staging the block.

@@ -34,7 +34,7 @@ pub struct Recall {
     /// How often the recall was postponed because each archive that contains the block was
     /// unavailable or had it in cold storage.
     pub(super) times_postponed: AtomicU32,
-    /// What was last done about the block, if it is in cold storage.
+    /// If the block is in cold storage: whether an archive stages it, at the last attempt.
     pub(super) staging: Mutex<Option<Staging>>,
     /// Keeps the file in use until the recall ends, so that later users share the state that the
     /// recall changes.
@@ -110,13 +110,13 @@ impl Recall {
         }
     }
 
-    /// Returns what was last done about the block, if it is in cold storage.
+    /// Returns whether an archive stages the block; `None` if the block was not in cold storage.
     pub(super) fn staging(&self) -> Option<Staging> {
         self.staging.lock().clone()
     }
 
-    /// Records what was done about a block in cold storage. An archive that began to stage it, and
-    /// is unavailable now, probably continues.
+    /// Records whether an archive stages the block. An archive that began to stage the block and is
+    /// unavailable now probably continues, so `NotYet` does not replace `Begun`.
     pub(super) fn note_staging(&self, staging: Staging) {
         let mut known = self.staging.lock();
         if known.is_none() || matches!(staging, Staging::Begun(_)) {
