@@ -98,7 +98,7 @@ impl Recalls {
 /// The error of a recall.
 struct Stopped {
     error: fslab_vfs::Error,
-    /// If the recall is postponed because the block is in cold storage: whether an archive stages it.
+    /// Whether an archive stages the block, if the recall is postponed for a block in cold storage.
     staging: Option<Staging>,
 }
 
